@@ -9,7 +9,7 @@ EXTRAS := all
 # Groups of pyproject.toml that a target needs beside the extras.
 GROUPS :=
 # Extras whose packages requirements.lock has: all that people run, and nothing that only a checkout needs.
-LOCKED := all aws docker-spawner gcp kube kubernetes
+LOCKED := all aws docker-spawner gcp keras kube kubernetes lightning parquet transformers
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -35,7 +35,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25
 # One worker per file, in the order of folders; tests that are marked `alone` come last, with nothing beside them.
 WORKERS := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 # Benches of one script each, beside peers in environments of their own where `make bench-peers` has made them.
-PLAIN_BENCHES := client ingest search chart noop rest imports scheduling steady preempt restart logs artifacts
+PLAIN_BENCHES := client ingest search chart noop rest imports scheduling steady preempt restart logs artifacts finding
 PEERS ?= mlflow wandb optuna ray syne tables artifacts
 # Compiled once: tests start hundreds of processes, and where PYTHONDONTWRITEBYTECODE is set each would compile them all.
 SOURCES := harness hub_ext server_ext kernel_magics tests/testbed tests/simulation
@@ -185,7 +185,7 @@ lint-python: setup-test
 setup: prerequisites sync $(VENV)/.installed $(FRONT)  ## the virtual environment, the front ends and the Hub's proxy
 
 setup-test: GROUPS := test lint
-setup-test: prerequisites sync $(VENV)/.installed-test $(VENV)-mlflow/.installed $(FRONT) $(AZURITE) $(VENV)/.helm system-packages
+setup-test: prerequisites sync $(VENV)/.installed-test $(VENV)-frameworks/.installed $(VENV)-mlflow/.installed $(VENV)-mlflow2/.installed $(FRONT) $(AZURITE) $(VENV)/.helm system-packages
 
 # Installing makes it, too; this is for what has changed since then. It writes nothing that is current.
 sync: | python
@@ -217,6 +217,24 @@ $(VENV)-mlflow/.installed: tests/testbed/mlflow/requirements.txt | $(VENV)/.inst
 	$(VENV)-mlflow/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -r $<
 	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 		"$$($(VENV)-mlflow/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch-of-detlab.pth"
+	@touch $@
+
+# The client of the version before, which others still have: it logs into our master as the newer one does.
+$(VENV)-mlflow2/.installed: tests/testbed/mlflow/requirements-2.txt | $(VENV)/.installed-test
+	@echo "==> MLflow 2 into $(VENV)-mlflow2 (about ten seconds)"
+	$(PYTHON) -m venv $(VENV)-mlflow2
+	$(VENV)-mlflow2/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -r $<
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+		"$$($(VENV)-mlflow2/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch-of-detlab.pth"
+	@touch $@
+
+# What integrations with other frameworks are tried with: torch, NumPy and scikit-learn are ours, and detlab is the working tree's.
+$(VENV)-frameworks/.installed: tests/testbed/frameworks.txt | $(VENV)/.installed-test
+	@echo "==> other frameworks into $(VENV)-frameworks (about twenty seconds, 270 MB)"
+	$(PYTHON) -m venv $(VENV)-frameworks
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+		"$$($(VENV)-frameworks/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch-of-detlab.pth"
+	$(VENV)-frameworks/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -r $<
 	@touch $@
 
 $(VENV)-bench/.installed: pyproject.toml constraints.txt
@@ -274,6 +292,6 @@ system-packages:
 	@sh tests/testbed/system_packages.sh
 
 clean:  ## remove what the targets made
-	rm -rf site $(VENV) $(VENV)-audit $(VENV)-docs $(VENV)-lock $(VENV)-mlflow $(VENV)-bench $(VENV)-bench-* labextension/node_modules $(dir $(AZURITE)) labextension/lib $(DEMO_DIR) \
+	rm -rf site $(VENV) $(VENV)-audit $(VENV)-docs $(VENV)-frameworks $(VENV)-lock $(VENV)-mlflow $(VENV)-mlflow2 $(VENV)-bench $(VENV)-bench-* labextension/node_modules $(dir $(AZURITE)) labextension/lib $(DEMO_DIR) \
 		kernel_magics/detlab_magics/static/*.js hub_ext/detlab_hub/web/static/hub.* hub_ext/detlab_hub/embedded/proxy \
 		server_ext/detlab_server/labextension $(shell sed -n "s|^/\(harness/.*\)|\1|p" .gitignore)

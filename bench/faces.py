@@ -104,6 +104,27 @@ UPDATE = """async rounds => {
 }"""
 
 
+COMPARE = """async charts => {
+  // The pane is made anew: its requests, which memory answers, its charts, and the frame in which all are there.
+  const tab = key => document.querySelector(`[role=tab][data-key=${key}]`);
+  tab('metrics').click();
+  await new Promise(resolve => setTimeout(resolve, 200));
+  const before = performance.now();
+  tab('curves').click();
+  await new Promise(resolve => {
+    const look = () => {
+      // Two layers of each chart, beside the canvas of its axes.
+      if (document.querySelectorAll('canvas.det-curve-layer').length >= 2 * charts) resolve();
+      else requestAnimationFrame(look);
+    };
+    look();
+  });
+  await new Promise(requestAnimationFrame);
+  await new Promise(resolve => setTimeout(resolve));
+  return performance.now() - before;
+}"""
+
+
 @dataclass(frozen=True)
 class Row:
     """One line of the table."""
@@ -179,6 +200,40 @@ def scrolling(browser: Any, address: str, frames: int) -> list[Row]:
     ]
 
 
+WHOLE = """async () => {
+  const grid = document.querySelector('[role=grid]');
+  for (let i = 0; i < 1000 && grid.getAttribute('aria-rowcount') !== '10001'; i += 1) {
+    grid.scrollTop = grid.scrollHeight;
+    await new Promise(requestAnimationFrame);
+  }
+  grid.scrollTop = 0;
+}"""
+RUNS = "view=runs&tab=trials&case=large&pin=name&heat=accuracy&" + "&".join(
+    f"column={name}"
+    for name in (
+        *("id", "experiment", "name", "state", "label", "owner", "accuracy", "hparams.lr", "hparams.width"),
+        *("hparams.optimizer.name", "val/loss", "duration", "created"),
+    )
+)
+
+
+def runs_scrolling(browser: Any, address: str, frames: int) -> list[Row]:
+    """The table of all trials, 10,000 of them with 13 columns, one pinned and one coloured."""
+    page = fresh(browser, address, RUNS, "[role=grid] [role=rowgroup] > [role=row]")
+    page.evaluate(WHOLE)
+    page.evaluate(SCROLL, 20)
+    page.evaluate("document.querySelector('[role=grid]').scrollTop = 0")
+    seen = page.evaluate(SCROLL, frames)
+    page.close()
+    rate = 1000 * len(seen["times"]) / sum(seen["times"])
+    slowest = sorted(seen["times"])[int(len(seen["times"]) * 0.95)]
+    note = f"p95 {slowest:.1f} ms a frame"
+    return [
+        Row(f"table of all trials, {seen['rows']:,} rows: scrolling", rate, "frames/s", 50, True, note),
+        Row("table of all trials: frames in which the middle was blank", 100 * seen["blank"] / frames, "%", 2),
+    ]
+
+
 def curves(browser: Any, address: str, rounds: int) -> list[Row]:
     """100 curves of 1,000 points: drawn whole, and with one more point for each."""
     page = fresh(browser, address, "view=experiment&tab=curves&case=large", ".det-curve-layer")
@@ -203,6 +258,21 @@ def curves(browser: Any, address: str, rounds: int) -> list[Row]:
         ),
         Row("… updated by 100 points: work of the page's thread", work, "ms", 16, note=note),
     ]
+
+
+def comparing(browser: Any, address: str, rounds: int) -> Row:
+    """20 trials x 5 metrics of 500 points, compared: from the press of the tab until all charts are drawn."""
+    names = [("validation", "validation_error"), ("validation", "accuracy"), ("validation", "loss")]
+    names += [("training", "loss"), ("training", "lr")]
+    trials = ",".join(str(100 + number) for number in range(20))
+    metrics = "&".join(f"metric={group}.{name}" for group, name in names)
+    page = fresh(browser, address, f"view=comparison&case=compared&trials={trials}&{metrics}", ".det-curve-layer")
+    page.wait_for_timeout(1000)
+    found = [page.evaluate(COMPARE, len(names)) for _ in range(max(rounds, 3))]
+    page.close()
+    return Row(
+        "20 trials x 5 metrics compared: drawn", statistics.median(found), "ms", 250, note=f"fastest {min(found):.0f}"
+    )
 
 
 def busy(browser: Any, address: str, rounds: int) -> float:
@@ -248,7 +318,9 @@ def measure(rounds: int) -> list[Row]:
             steps: list[Callable[[], list[Row]]] = [
                 lambda: [first_paint(browser, address, rounds)],
                 lambda: scrolling(browser, address, 60 * max(rounds // 2, 1)),
+                lambda: runs_scrolling(browser, address, 60 * max(rounds // 2, 1)),
                 lambda: curves(browser, address, rounds),
+                lambda: [comparing(browser, address, rounds)],
                 sizes,
             ]
             rows = [row for step in steps for row in step()]

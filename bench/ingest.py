@@ -48,6 +48,9 @@ CLIENTS = (1, 8)
 THEN = {1: 5000.0, 8: 11500.0}
 """Rows per second of MLflow when the goals were set."""
 TIMES = 10.0
+LOGGED_TIMES = 5.0
+"""How much faster than MLflow's own server our master is to be by MLflow's own protocol."""
+PROTOCOL = "/services/detlab/mlflow"
 CPU_GOAL, CPU_THEN = 1.5, 12.0
 SMALL_P50, SMALL_P95, SMALL_THEN = 3.0, 10.0, 52.0
 TABLE = (
@@ -111,16 +114,28 @@ class Trial:
 
 
 class Run:
-    """A run of MLflow as a client."""
+    """A run as a client of MLflow's protocol, of MLflow's own server or of our master."""
 
-    def __init__(self, server: Mlflow, name: str) -> None:
-        self._run = server.make_run(name)
+    def __init__(self, run: str, http: Connection, below: str = "") -> None:
+        self._run, self._path = run, f"{below}/api/2.0/mlflow/runs/log-batch"
         self._steps = 0
-        self.http = Connection(server.address, "")
+        self.http = http
         self.sender = Sender(self._send, self._body)
 
+    @classmethod
+    def of_peer(cls, server: Mlflow, name: str) -> Run:
+        """Make a run of MLflow's own server."""
+        return cls(server.make_run(name), Connection(server.address, ""))
+
+    @classmethod
+    def of_ours(cls, master: Master) -> Run:
+        """Make a run that no cluster started, of a user."""
+        http = master.person()
+        made = http.ask("POST", f"{PROTOCOL}/api/2.0/mlflow/runs/create", b'{"experiment_id": "0"}')
+        return cls(json.loads(made)["run"]["info"]["run_id"], http, PROTOCOL)
+
     def _send(self, body: bytes) -> None:
-        self.http.ask("POST", "/api/2.0/mlflow/runs/log-batch", body)
+        self.http.ask("POST", self._path, body)
 
     def _body(self, steps: int, names: int) -> bytes:
         found = []
@@ -284,6 +299,9 @@ class Found:
 
     ours: dict[int, Taken] = field(default_factory=lambda: {count: Taken() for count in CLIENTS})
     peer: dict[int, Taken] = field(default_factory=lambda: {count: Taken() for count in CLIENTS})
+    logged: Taken = field(default_factory=Taken)
+    """Of one client of MLflow's protocol, by our master."""
+    small_logged: list[list[float]] = field(default_factory=list)
     floor: Taken = field(default_factory=Taken)
     small: list[list[float]] = field(default_factory=list)
     small_peer: list[list[float]] = field(default_factory=list)
@@ -300,11 +318,13 @@ def measure(cluster: Any, folder: Path, database: Database, given: argparse.Name
         for trial in trials:
             stack.callback(trial.http.close)
         ours = {1: [trials[0].sender], 8: [trial.sender for trial in trials[1:]]}
+        run = Run.of_ours(master)
+        stack.callback(run.http.close)
         peers: dict[int, list[Sender]] = {}
         mlflow = None
         if not absent(MLFLOW, given):
             mlflow = stack.enter_context(mlflow_server(folder / "mlflow", database.fresh("mlflow_ingest")))
-            runs = [Run(mlflow, f"run{number}").sender for number in range(sum(CLIENTS))]
+            runs = [Run.of_peer(mlflow, f"run{number}").sender for number in range(sum(CLIENTS))]
             peers = {1: runs[:1], 8: runs[1:]}
         for number in range(given.rounds + 1):  # the first one fills caches
             turn = found if number or quick else Found()
@@ -315,6 +335,8 @@ def measure(cluster: Any, folder: Path, database: Database, given: argparse.Name
                 one_round(turn.ours[count], ours[count], reports, master.pid, database)
                 if mlflow is not None:
                     one_round(turn.peer[count], peers[count], max(reports // 4, 1), mlflow.pid, database)
+            one_round(turn.logged, [run.sender], 5 if quick else 60, master.pid, database)
+            turn.small_logged.append(small(run.sender, 20 if quick else 300))
             reports = 5 if quick else 60
             seconds, cpu = database.floor(folder, reports)
             turn.floor.add(reports * ROWS, seconds, cpu, 0.0)
@@ -362,6 +384,11 @@ def figures(kind: str, found: Found, why: str) -> list[Figure]:
         times = f"; {median_of(ours.rates) / now:.1f} times MLflow" if now else ""
         rows.append(_row(f"detlab, {who}", ours.rates, "rows/s", more=True, goal=goal, note=times))
         rows.append(_row(f"  MLflow log_batch, {who}", peer.rates, "rows/s", why=why))
+    now = median_of(found.peer[1].rates) if found.peer[1].rates else None
+    goal = beside(LOGGED_TIMES * THEN[1], THEN[1], now, more=True)
+    times = f"; {median_of(found.logged.rates) / now:.1f} times MLflow" if now else ""
+    label = f"detlab by MLflow's log_batch, {kind}, 1 client"
+    rows.append(_row(label, found.logged.rates, "rows/s", more=True, goal=goal, note=times))
     rows.append(_row(f"  floor: {'COPY' if kind == 'postgres' else 'executemany'}", found.floor.rates, "rows/s"))
     ours, peer = found.ours[1], found.peer[1]
     goal = beside(CPU_GOAL, CPU_THEN, median_of(peer.cpu) if peer.cpu else None)
@@ -376,6 +403,10 @@ def figures(kind: str, found: Found, why: str) -> list[Figure]:
         goal = beside(absolute, SMALL_THEN, median_of(peer_ms) if peer_ms else None)
         rows.append(_row(f"detlab, {kind}: one small report, p{percent}", ours_ms, "ms", goal=goal))
         rows.append(_row(f"  MLflow, {kind}: one small log_batch, p{percent}", peer_ms, "ms", why=why))
+    logged_ms = [percentile(taken, 50) for taken in found.small_logged]
+    peer_ms = [percentile(taken, 50) for taken in found.small_peer]
+    goal = beside(SMALL_THEN / LOGGED_TIMES, SMALL_THEN, median_of(peer_ms) if peer_ms else None)
+    rows.append(_row(f"detlab by MLflow's log_batch, {kind}: a small one, p50", logged_ms, "ms", goal=goal))
     rows.append(Figure(f"detlab, {kind}: rows read back after kill -9", found.read_back, "", note="all that was said"))
     return rows
 

@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from reference_pages.command_line import cli
 from reference_pages.determined import determined_names
+from reference_pages.determined_coverage import PAGE, come_from_determined
+from reference_pages.filters import filters
 from reference_pages.helm_values import helm_values
 from reference_pages.http_api import http_api
 from reference_pages.imports import imports
@@ -40,6 +42,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "core-api.md": core_api,
     "pytorch.md": pytorch,
     "client.md": client,
+    "filters.md": filters,
     "helm-values.md": helm_values,
     "limits.md": limits,
     "plugins.md": plugins,
@@ -53,6 +56,7 @@ PAGES: dict[str, Callable[[], str]] = {
 MAKERS: dict[str, Callable[[], str]] = {
     **{f"docs/reference/{name}": make for name, make in PAGES.items()},
     "docs/explanation/architecture.md": architecture,
+    PAGE: come_from_determined,
     "server_ext/detlab_server/relayed.py": relayed,
     "README.md": readme,
 }

@@ -14,7 +14,18 @@ from typing import Any, Literal
 from pydantic.json_schema import models_json_schema
 
 from detlab.schemas import elasticwire, jobwire, poolwire, taskwire, wire
-from detlab.schemas.wire import Wire, registry, storage
+from detlab.schemas.wire import (
+    Wire,
+    batches,
+    comparison,
+    continuing,
+    finding,
+    projects,
+    registry,
+    saved_views,
+    storage,
+    workspaces,
+)
 
 TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
 RECEIVED = (
@@ -27,11 +38,19 @@ RECEIVED = (
     *(jobwire.JobList, jobwire.JobWhy, jobwire.QuotaList, jobwire.LimitList),
     *(registry.ModelList, registry.VersionList, registry.LabelMoves, registry.Comparison, registry.LineageGraph),
     *(storage.GcPreview, storage.StorageUsage),
+    *(comparison.RunComparison, comparison.RunCurves, comparison.CodeComparison),
+    *(workspaces.WorkspaceList, workspaces.MemberList, projects.ProjectList),
+    *(finding.FoundTrials, finding.ExperimentPage, finding.Completions, saved_views.SavedViewList),
+    batches.BatchReply,
 )
 SENT = (
     *(wire.CreateExperiment, wire.SteerSearch, taskwire.CreateTask, jobwire.JobUpdate),
     *(registry.CreateModel, registry.EditModel, registry.CreateVersion, registry.EditVersion),
-    *(registry.MoveLabel, registry.RemoveLabel),
+    *(registry.MoveLabel, registry.RemoveLabel, saved_views.SaveView),
+    batches.BatchRequest,
+    *(workspaces.CreateWorkspace, workspaces.EditWorkspace, workspaces.MemberRequest),
+    *(projects.CreateProject, projects.EditProject, projects.MoveExperiment, wire.EditExperiment),
+    *(projects.MoveModel, continuing.ContinueExperiment),
 )
 HEAD = """/** The wire models (detlab.schemas). Made by labextension/wire.py: do not edit. */
 
@@ -41,7 +60,19 @@ export type Nonfinite = 'NaN' | 'Infinity' | '-Infinity';
 /** A metric's value. */
 export type Float = number | Nonfinite;
 """
-MEASURED = {"value", "values", "best_validation", "latest_validation", "validation", "min", "max", "mean", "last"}
+MEASURED = {
+    "value",
+    "values",
+    "best",
+    "deviation",
+    "best_validation",
+    "latest_validation",
+    "validation",
+    "min",
+    "max",
+    "mean",
+    "last",
+}
 """Fields whose numbers come from people's code, so that they may be non-finite."""
 
 

@@ -100,9 +100,12 @@ def _uuid(kind: int, number: int) -> str:
 
 def _experiments(s: Any, count: int) -> None:
     """One experiment with many trials, many with one each, and models."""
-    s.add(WorkspaceRow(id=1, name="lab", owner="root"))
+    s.add(WorkspaceRow(id=1, path="root/lab", name="lab", owner="root"))
     s.flush()
-    s.add_all(ProjectRow(id=key + 1, workspace_id=1, name=f"project {key}", owner="root") for key in range(50))
+    s.add_all(
+        ProjectRow(id=key + 1, workspace_id=1, key=f"project {key}", name=f"project {key}", owner="root")
+        for key in range(50)
+    )
     s.flush()
     many = max(1, count // 20)
     s.add(

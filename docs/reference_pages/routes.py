@@ -12,11 +12,11 @@ BEGIN, END = "<!-- routes: made by `python docs/generate.py` -->", "<!-- end of 
 
 def architecture() -> str:
     """The page of the architecture, with the table of routes by module as it is now."""
-    from detlab_hub.web.routes import API, PAGES
+    from detlab_hub.web.routes import API, PAGES, PROTOCOLS
     from detlab_hub.web.scopes import operation_of
 
     calls: dict[str, list[str]] = {}
-    for prefix, routes in (("", API), ("/services/detlab/", PAGES)):
+    for prefix, routes in (("", API), ("/services/detlab/", PAGES + PROTOCOLS)):
         for path, handler in routes:
             verbs = " ".join(
                 f"{verb} [{' or '.join(sorted(operation.scopes))}]"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -64,7 +63,6 @@ def _launches(module: str) -> bool:
 
 NOT_YET = (
     Absent("templates on the master", lambda: command_of("template") is not None),
-    Absent("Keras", lambda: importlib.util.find_spec("detlab.keras") is not None),
     Absent("DeepSpeed", lambda: _launches("deepspeed") or _strategy("deepspeed")),
     Absent("Horovod", lambda: _launches("horovod")),
     Absent("FSDP", lambda: _strategy("fsdp")),
@@ -88,6 +86,10 @@ def what_works() -> str:
         ("stopping policies", f"{_code(_names('detlab.stopping'))}: [how]({HOW}/stop-trials-and-weigh-metrics.md)"),
         ("checkpoints lie in", _said(_names("detlab.storages"), STORAGES)),
         ("strategies of the trainer", _code(_names("detlab.strategies"))),
+        (
+            "other frameworks",
+            f"[Hugging Face's Trainer, Lightning, Keras, and any by the Core API]({HOW}/use-your-framework.md)",
+        ),
         ("notebook servers run as", _said(_names("jupyterhub.spawners"), SPAWNERS)),
         ("configs come from", ", ".join([f"[Determined]({HOW}/come-from-determined.md)", *_imports()])),
         ("magics", _linked("magics", _magics())),

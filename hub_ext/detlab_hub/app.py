@@ -176,6 +176,9 @@ class DetHub(Application):
     outputs_limit_mb = Integer(200, help="Most that one notebook run or borrowed cell may upload as outputs.").tag(
         config=True
     )
+    artifact_limit_mb = Integer(10_240, help="Most that one file may have which a client of MLflow uploads.").tag(
+        config=True
+    )
     tasks_keep_days = Float(
         30.0,
         min=0,
@@ -343,6 +346,7 @@ class DetHub(Application):
             stream_slow_limit=self.stream_slow_limit,
             bundle_limit=self.bundle_limit_mb * 1024 * 1024,
             outputs_limit=self.outputs_limit_mb * 1024 * 1024,
+            artifact_limit=self.artifact_limit_mb * 1024 * 1024,
             default_runtime=self.default_runtime,
             default_image=dict(self.default_image),
             uids=self._uids(),

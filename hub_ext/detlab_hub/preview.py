@@ -147,7 +147,7 @@ def run_preview(
 
     Raises:
         SearcherConfigError: If no search can be made from the config.
-        EndlessSearchError: If nearly all hyperparameters are invalid.
+        EndlessSearchError: If nearly all hyperparameters are invalid, or the search waits for ever.
     """
     settings: Mapping[str, Any] = config["searcher"]
     if settings.get("name") == "custom":
@@ -362,8 +362,6 @@ def _print(preview: Preview, as_text: bool) -> None:
         _say(note)
     for note in _left_out(preview):
         _say(note)
-    if preview.length < preview.report_every:
-        _say(f"no trial reports: its length {preview.length} is below --report-every {preview.report_every}")
     if not as_text:
         click.echo(json.dumps(as_json(preview), indent=2, allow_nan=False))
         return
@@ -384,7 +382,7 @@ def _print(preview: Preview, as_text: bool) -> None:
     "--report-every",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Report at N, 2N, ... units of time_metric. Default: the first rung, else 1.",
+    help="Report at N, 2N, ... units of time_metric, and at the end. Default: the first rung, else 1.",
 )
 @click.option(
     "--length",

@@ -12,6 +12,7 @@ from detlab.client import Experiment
 from detlab.client.facts import to_get_a_result, without_result
 from detlab.errors import ConfigError, NotFound
 from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, LogLine
+from detlab_magics import forks
 from detlab_magics.cells.outside import outside_warnings
 from detlab_magics.cells.prepare import PreparedSubmission, prepare, read_config
 from detlab_magics.errors import ExperimentFailed, MagicError, StoppedWatching
@@ -52,6 +53,8 @@ class CellRequest:
     """True: return at the end; False: show the live view and return; None: wait when headless."""
     new: bool = False
     dry_run: bool = False
+    fork: int | None = None
+    """The experiment that it is a fork of, and whose code it runs unless there is a context."""
 
 
 def run(
@@ -79,7 +82,10 @@ def run(
         source=source,
         places=places,
     )
-    print_warnings(outside_warnings(prepared.bundle, request.context))
+    if request.fork is not None:
+        prepared = forks.of_experiment(session, request.fork, prepared, own_code=request.context is not None)
+    if prepared.own_code:
+        print_warnings(outside_warnings(prepared.bundle, request.context))
     if request.dry_run:
         _dry_run(session.client(), prepared)
         return None
@@ -151,21 +157,26 @@ def _submit(session: KernelSession, prepared: PreparedSubmission) -> Experiment:
 def _send(client: Client, prepared: PreparedSubmission, **options: Any) -> Submitted:
     """Submit; a configuration that the master refuses is explained by the lines of the cell."""
     try:
-        return client.submit(prepared.config, bundle=prepared.bundle, **options)
+        bundle = prepared.bundle if prepared.own_code else None
+        return client.submit(
+            prepared.config, bundle=bundle, forked_from=prepared.forked_from, code=prepared.code, **options
+        )
     except ConfigError as problem:
         raise problem if prepared.places is None else prepared.places.explain(problem) from None
 
 
 def _dry_run(client: Client, prepared: PreparedSubmission) -> None:
     reply = _send(client, prepared, dry_run=True)
-    print(f"would upload {_shipped(prepared)}")
-    for file in prepared.bundle.files:
+    print(f"would {'upload' if prepared.own_code else 'run'} {_shipped(prepared)}")
+    for file in prepared.bundle.files if prepared.own_code else ():
         print(f"  {file.size:>9,}  {plain(file.path)}")
     print_warnings(reply.warnings)
     print("nothing was submitted (--dry-run)")
 
 
 def _shipped(prepared: PreparedSubmission) -> str:
+    if not prepared.own_code:
+        return f"the code of experiment {prepared.forked_from}" if prepared.code else "no files"
     names = [plain(f.path, 40) for f in prepared.bundle.files]
     if not names:
         return "no files"

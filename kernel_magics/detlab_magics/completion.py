@@ -19,8 +19,9 @@ _MAGIC = re.compile(r"\s*%{1,2}(det\w*)\s(?:.*\s)?(\S*)$")
 _METRIC = re.compile(r"\s*metric:\s*(\S*)$")
 _KEY = re.compile(r"(\w*)$")
 _REMEMBER_SECONDS = 10.0
-_BY_ID = frozenset({"det_plot", "det_watch", "det_pause", "det_activate", "det_kill", "det_tensorboard"})
-_EVEN_ENDED = frozenset({"det_plot", "det_watch", "det_tensorboard"})
+_ACTS = frozenset({"det_pause", "det_activate", "det_kill"})
+_EVEN_ENDED = frozenset({"det_compare", "det_fork", "det_plot", "det_watch", "det_tensorboard"})
+_BY_ID = _ACTS | _EVEN_ENDED
 _OF_VARIABLES = ("--in", "-i", "--out", "-o")
 
 

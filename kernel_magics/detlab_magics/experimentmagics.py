@@ -81,6 +81,9 @@ class ExperimentMagics(Magics):
     @argument("--wait", action="store_true", help="return when it has ended (default headless, as under papermill)")
     @_metric_argument
     @argument("--context", "-c", help="folder whose files are uploaded; default: the cells and what they import")
+    @argument(
+        "--fork", type=int, metavar="ID", help="a fork of this experiment, with its code; %%%%det_fork writes the cell"
+    )
     @argument("--new", action="store_true", help="submit again although the same experiment exists")
     @argument("--out", "-o", metavar="VAR", help="variable that receives the Experiment (it is in _, too)")
     @argument("--dry-run", action="store_true", help="validate, and list the files to be uploaded; submit nothing")
@@ -125,10 +128,28 @@ class ExperimentMagics(Magics):
             wait=True if args.wait else False if args.watch else None,
             new=args.new,
             dry_run=args.dry_run,
+            fork=args.fork,
         )
         # The variable is there even if waiting for the end is interrupted or ends in an error.
         experiment = actions.run(self.session, request, namespace, lambda made: self._hand_out(made, args.out))
         return experiment if cell is None and args.out is None else None
+
+    @magic_arguments()
+    @_id_argument
+    @line_magic
+    @short_errors
+    def det_fork(self, line: str) -> None:
+        """Write a cell below with the config of an experiment: change it and run it, with the same code.
+
+        Example::
+
+            %det_fork 7
+        """
+        from detlab_magics import forks
+
+        number = self._id(parse_line(self.det_fork, line).id)
+        self.shell.set_next_input(forks.cell_of(self.session, number))
+        print(f"the next cell is a fork of experiment {number}: change what you like, and run it")
 
     @magic_arguments()
     @_id_argument
@@ -266,6 +287,33 @@ class ExperimentMagics(Magics):
         options = {name: value for name, value in given.items() if value is not None}
         figure = figures.draw(self.session, kind, self._id(number), options)
         display(figures.bundle(figure), raw=True)
+
+    @magic_arguments()
+    @argument("ids", nargs="+", type=int, help="ids of experiments")
+    @argument("--trials", action="store_true", help="the ids are those of trials")
+    @argument("--metric", action="append", metavar="NAME", help="draw and list this metric; may be given several times")
+    @argument("--group", default="validation", help="the metrics' group; default validation")
+    @argument("--against", choices=("batches", "time"), default="batches", help="the axis of the curves")
+    @argument("--log-y", action="store_true", help="logarithmic axes of the metrics")
+    @line_magic
+    @short_errors
+    def det_compare(self, line: str) -> None:
+        """Show experiments, or trials, side by side: curves over each other, metrics, and settings that differ.
+
+        Examples::
+
+            %det_compare 12 15
+            %det_compare --trials 101 102 --metric accuracy
+        """
+        from detlab_magics import comparing, figures
+
+        args = parse_line(self.det_compare, line)
+        options = {"group": args.group, "against": args.against, "log_y": args.log_y}
+        figure, tables = comparing.compare(
+            self.session, args.ids, trials=args.trials, metrics=args.metric or (), **options
+        )
+        display(figures.bundle(figure), raw=True)
+        display(tables)
 
     @no_var_expand
     @line_magic

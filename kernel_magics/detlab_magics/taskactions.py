@@ -39,9 +39,19 @@ class Borrow:
     runtime: str | None = None
     pool: str | None = None
     priority: int | None = None
+    workspace: str | None = None
+    project: str | None = None
     name: str | None = None
     context: pathlib.Path | None = None
     detach: bool = False
+
+
+@dataclass(frozen=True)
+class TaskPlace:
+    """Where a task is to lie, whose members see its state; None: one's personal workspace."""
+
+    workspace: str | None = None
+    project: str | None = None
 
 
 def borrow(session: KernelSession, wish: Borrow, variables: MutableMapping[str, Any]) -> Task:
@@ -65,8 +75,13 @@ def borrow(session: KernelSession, wish: Borrow, variables: MutableMapping[str, 
         bundle=shipment.bundle,
         name=wish.name or _name(wish),
         source={"notebook": notebook_path(), "cell_id": cell_id(), "where": name, "cells": _cells(session, shipment)},
+        workspace=wish.workspace,
+        project=wish.project,
     )
     print_warnings(submitted.warnings)
+    for one in submitted.given:
+        value = one.value if isinstance(one.value, str) else json.dumps(one.value)
+        print(f"{plain(one.path)}: {plain(value)} (from {plain(one.source)})")
     task = submitted.task
     assert task is not None  # only a dry run has none
     if wish.detach:
@@ -125,7 +140,12 @@ def _cells(session: KernelSession, shipment: Shipment) -> dict[str, Any]:
 
 
 def tensorboard(
-    session: KernelSession, experiments: Sequence[int], trials: Sequence[int], *, new: bool = False
+    session: KernelSession,
+    experiments: Sequence[int],
+    trials: Sequence[int],
+    *,
+    new: bool = False,
+    place: TaskPlace = TaskPlace(),
 ) -> Task:
     """Start a TensorBoard of experiments and trials (or find the one that shows them), and show its link.
 
@@ -133,13 +153,15 @@ def tensorboard(
         MagicError: The TensorBoard did not start.
     """
     client = session.client()
-    task = None if new else _showing(client, experiments, trials)
+    task = None if new else _showing(client, experiments, trials, place)
     if task is None:
         task = client.create_task(
             TaskKind.TENSORBOARD,
             experiment_ids=list(experiments),
             trial_ids=list(trials),
             name=_title(experiments, trials),
+            workspace=place.workspace,
+            project=place.project,
         )
     line = ScreenOutput()
     line.put({"text/plain": status_of(task.view)})
@@ -166,8 +188,14 @@ def tensorboard(
     return task
 
 
-def _showing(client: Client, experiments: Sequence[int], trials: Sequence[int]) -> Task | None:
-    mine = client.list_tasks(kind=TaskKind.TENSORBOARD, owner=client.whoami().name, limit=50)
+def _showing(client: Client, experiments: Sequence[int], trials: Sequence[int], place: TaskPlace) -> Task | None:
+    mine = client.list_tasks(
+        kind=TaskKind.TENSORBOARD,
+        owner=client.whoami().name,
+        limit=50,
+        workspace=place.workspace,
+        project=place.project,
+    )
     wanted = (sorted(experiments), sorted(trials))
     live = (t for t in mine if not t.state.terminal)
     return next((t for t in live if (sorted(t.view.experiment_ids), sorted(t.view.trial_ids)) == wanted), None)

@@ -37,6 +37,8 @@ class TaskMagics(Magics):
     @argument("--runtime", help="process (on the node), docker (a container), or another that agents have")
     @argument("--pool", help="resource pool")
     @argument("--priority", type=int, help="1 to 99; lower goes first")
+    @argument("--workspace", help="workspace to put it in: its members see its state, and only you open it")
+    @argument("--project", help="project of the workspace")
     @argument("--context", "-c", help="folder whose files are uploaded; default: what the cell imports")
     @argument("--detach", "-d", action="store_true", help="return immediately; the task is in _")
     @needs_local_scope
@@ -82,6 +84,8 @@ class TaskMagics(Magics):
             runtime=args.runtime,
             pool=args.pool,
             priority=args.priority,
+            workspace=expanded(args.workspace, namespace),
+            project=expanded(args.project, namespace),
             name=expanded(args.name, namespace),
             context=pathlib.Path(args.context).expanduser() if args.context else None,
             detach=args.detach,
@@ -95,6 +99,8 @@ class TaskMagics(Magics):
     @argument("experiments", nargs="*", type=int, help="experiment ids; default: the last submitted one")
     @argument("--trial", "-t", dest="trials", action="append", type=int, help="a single trial (repeatable)")
     @argument("--new", action="store_true", help="start another one although one with the same experiments exists")
+    @argument("--workspace", help="workspace to put it in: its members see its state, and only you open it")
+    @argument("--project", help="project of the workspace")
     @line_magic
     @short_errors
     def det_tensorboard(self, line: str) -> None:
@@ -113,7 +119,8 @@ class TaskMagics(Magics):
             if self.session.latest is None:
                 raise MagicError("which experiment? None was submitted from this kernel", hint="%det_list, then the id")
             chosen = [self.session.latest]
-        taskactions.tensorboard(self.session, chosen, args.trials or [], new=args.new)
+        place = taskactions.TaskPlace(args.workspace, args.project)
+        taskactions.tensorboard(self.session, chosen, args.trials or [], new=args.new, place=place)
 
     @magic_arguments()
     @argument("--all", "-a", action="store_true", help="also ended ones")

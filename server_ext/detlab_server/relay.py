@@ -20,6 +20,7 @@ from detlab_server.version import VERSION
 
 _OWNER = r"(?!\.{1,2}%2F)[^/%?#\x00-\x1f\x7f]{1,255}"
 _DIGITS, _NAME = "[0-9]{1,18}", r"[\w-][\w.-]*"
+_WORDS = r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,254}[A-Za-z0-9])?"
 PARTS = {
     "experiment_id": _DIGITS,
     "trial_id": _DIGITS,
@@ -30,7 +31,9 @@ PARTS = {
     "digest": "sha256:[0-9a-f]{64}",
     "kind": "[a-z_]+",
     # A name, or `OWNER/NAME` in one part of the path, where its slash is encoded.
-    "model": rf"(?:{_OWNER}%2F)?[A-Za-z0-9](?:[A-Za-z0-9 ._-]{{0,254}}[A-Za-z0-9])?",
+    "model": rf"(?:{_OWNER}%2F)?{_WORDS}",
+    "workspace": rf"(?:{_OWNER}%2F)?{_WORDS}",
+    "project": _WORDS,
     "version": r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,99}",
     "label": r"[A-Za-z][A-Za-z0-9._-]{0,63}",
 }

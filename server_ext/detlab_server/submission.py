@@ -51,6 +51,8 @@ class JudgeBody(BaseModel):
     """That notebook, relative to the Jupyter server's root: the file is judged, too."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Of a notebook run: judged by the notebook's cell tagged `parameters`."""
+    forked_from: int | None = None
+    """The experiment as whose copy the config began."""
 
 
 class SubmitBody(CodeBody):
@@ -64,6 +66,8 @@ class SubmitBody(CodeBody):
     """The same key makes one experiment, however often it is sent."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Of a notebook run."""
+    forked_from: int | None = None
+    """The experiment as whose copy the config began."""
 
 
 def local_path(root: str, path: str) -> Path:
@@ -130,7 +134,8 @@ async def judge(client: AsyncClient, root: str, body: JudgeBody) -> dict[str, An
         request = CreateTask(kind=TaskKind.NOTEBOOK_RUN, source=TaskSource(notebook=body.notebook), **shared)
         call = Call("POST", "tasks", json=request, parse=model(CreateTaskReply))
     else:
-        call = Call("POST", "experiments", json=CreateExperiment(**shared), parse=model(CreateExperimentReply))
+        experiment = CreateExperiment(forked_from=body.forked_from, **shared)
+        call = Call("POST", "experiments", json=experiment, parse=model(CreateExperimentReply))
     try:
         reply = await client.session.run(operations.one(call))
     except ConfigError as problem:
@@ -179,7 +184,12 @@ async def send(client: AsyncClient, body: SubmitBody, bundle: Bundle | None) -> 
     source = {"path": body.path, "from": "jupyterlab"} if body.path else {"from": "jupyterlab"}
     # a text of several lines is never taken for a path
     made = await client.submit(
-        body.config + "\n", bundle=bundle, activate=body.activate, idempotency_key=body.idempotency_key, source=source
+        body.config + "\n",
+        bundle=bundle,
+        activate=body.activate,
+        idempotency_key=body.idempotency_key,
+        source=source,
+        forked_from=body.forked_from,
     )
     return _made(made.experiment.id if made.experiment else None, None, created=made.created, warnings=made.warnings)
 

@@ -18,6 +18,7 @@ NAMES = (
     "docs/reference/helm-values.md",
     "docs/reference/pytorch.md",
     "docs/reference/client.md",
+    "docs/reference/filters.md",
     "docs/reference/limits.md",
     "docs/reference/plugins.md",
     "docs/reference/rights.md",
@@ -26,6 +27,7 @@ NAMES = (
     "docs/reference/determined-names.md",
     "docs/reference/imports.md",
     "docs/explanation/architecture.md",
+    "docs/how-to/come-from-determined.md",
     "server_ext/detlab_server/relayed.py",
     "README.md",
 )
@@ -58,7 +60,7 @@ def test_commands_of_other_names_exist(generate: ModuleType) -> None:
     texts = [*hints.COMMANDS.values(), *(text for by_name in hints.INSTEAD.values() for text in by_name.values())]
     named = {found for text in texts for found in re.findall(r"\bdet ((?:[a-z][a-z-]+ ?){1,3})", text)}
     words = {text.strip() for text in named}
-    assert {"job update", "search concurrency", "pool list"} <= words
+    assert {"quota set", "search concurrency", "pool list"} <= words
     assert [text for text in words if not _begins_with_a_command(names, text)] == []
     assert not names.exists("experiment nothing-of-that-name")
 

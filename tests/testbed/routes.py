@@ -14,6 +14,8 @@ NOBODYS = {
     "experiment_id": "999999",
     "trial_id": "999999",
     "model": "999999",
+    "workspace": "999999",
+    "project": "999999",
     "uuid": str(uuid.UUID(int=1)),
     "digest": "sha256:" + "0" * 64,
 }

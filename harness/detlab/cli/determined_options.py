@@ -8,28 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_WORKSPACE = "lists are not narrowed by workspace; `workspace` and `project` are keys of a config"
 _TEMPLATE = "the master has no templates: keep the file and give it to --config-file, or merge it yourself"
 _PAGES = "the list is whole with --all; -n limits it"
 _WHOLE = "the list is always whole"
 _CONTAINER = "name the rank or the node: --rank, --node"
-_METRIC = "it sorts by the searcher's metric; of another: Experiment.top_n_checkpoints(sort_by=...) of the client"
 _LOGS = {"--container-id": _CONTAINER, "--allocation-id": "lines of all attempts are there; narrow them by --since"}
-_LIST = {"--workspace-name": _WORKSPACE}
 _START = {
     "--template": _TEMPLATE,
-    "--workspace-name": "user tasks are in no workspace",
     "--preview": "`det config resolve` prints a config with all defaults",
 }
 _BY_JSON = {"--yaml": "use --json", "--table": "it is what is printed without --json and --csv"}
+
+_NAMESPACE = "the namespace of pods is the agent's: det agent run --kubernetes-settings"
+_UIDS = "tasks run with uids of their users: det user uids"
+_OF_WORKSPACES = {
+    "--agent-uid": _UIDS,
+    "--agent-gid": _UIDS,
+    "--agent-user": _UIDS,
+    "--agent-group": _UIDS,
+    "--cluster-name": _NAMESPACE,
+    "--namespace": _NAMESPACE,
+    "--auto-create-namespace": _NAMESPACE,
+    "--auto-create-namespace-all-clusters": _NAMESPACE,
+    "--resource-quota": "det quota set --workspace NAME --slots N",
+    "--default-compute-pool": "det workspace set-defaults NAME --pool POOL",
+    "--default-aux-pool": "tasks without slots name their pool themselves: --config resources.resource_pool=POOL",
+    "--checkpoint-storage-config": "det workspace set-defaults NAME --storage YAML",
+    "--checkpoint-storage-config-file": "det workspace set-defaults NAME --storage YAML",
+}
 
 INSTEAD: dict[str, dict[str, str]] = {
     "experiment create": {
         "--git": "the code itself is kept with the experiment: det e download-model-def",
         "--local": "run the script itself: the Core API works without a cluster",
         "--test-mode": "--dry-run has the master validate it; to run it small, add --config searcher.name=single",
-        "--project-id": "set `workspace` and `project` in the config, or by --config project=NAME",
-        "--project_id": "set `workspace` and `project` in the config, or by --config project=NAME",
         "--no-archive": "experiments are never archived by themselves",
         "--publish": "ports of trials are not forwarded: start a shell or a notebook, whose ports are",
     },
@@ -47,20 +59,15 @@ INSTEAD: dict[str, dict[str, str]] = {
     "experiment list-trials": {"--limit": _WHOLE, "--offset": _WHOLE, "--pages": _WHOLE},
     "experiment list-checkpoints": {"--limit": _WHOLE, "--offset": _WHOLE},
     "experiment logs": _LOGS,
-    "experiment download": {"--sort-by": _METRIC, "--smaller-is-better": _METRIC},
     "trial describe": {"--csv": "use --metrics --json", "--limit": _WHOLE, "--offset": _WHOLE, "--pages": _WHOLE},
-    "trial download": {"--sort-by": _METRIC, "--smaller-is-better": _METRIC},
     "trial logs": _LOGS,
     "checkpoint download": {"--quiet": "use --json"},
     "notebook start": _START,
     "command describe": {"--csv": "use --json"},
-    "notebook list": _LIST,
     "notebook logs": _LOGS,
     "shell start": _START,
-    "shell list": _LIST,
     "shell logs": _LOGS,
     "command run": _START,
-    "command list": _LIST,
     "command logs": _LOGS,
     "tensorboard start": {
         **_START,
@@ -68,7 +75,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--include": "a TensorBoard reads the experiments' own files; it takes no code",
         "--trial-ids": "use --trial ID (repeatable)",
     },
-    "tensorboard list": _LIST,
     "tensorboard logs": _LOGS,
     "task logs": _LOGS,
     "task kill": {"--root": "tasks have no parents here: name each"},
@@ -87,42 +93,47 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--all": "name each: det agent list --json | jq -r '.[].id' | xargs -n1 det agent disable",
         "--csv": "use --json",
     },
-    "model create": {"--description": "use --notes", "--workspace-name": "models are in no workspace"},
-    "model list": {"--workspace-names": "models are in no workspace"},
+    "model create": {"--description": "use --notes"},
     "model describe": {"--version": "use det model list-versions NAME"},
+    "workspace list": {"--limit": _WHOLE, "--offset": _WHOLE},
+    "workspace list-projects": {"--limit": _WHOLE, "--offset": _WHOLE},
+    "workspace create": _OF_WORKSPACES,
+    "workspace edit": _OF_WORKSPACES,
+    "project list": {"--limit": _WHOLE, "--offset": _WHOLE},
+    "project list-experiments": {"--offset": _PAGES},
+    "project describe": {"--all": "det project list-experiments WORKSPACE PROJECT --all"},
+    "rbac list-roles": {
+        "--exclude-global-roles": "all roles are those of workspaces",
+        "--limit": _WHOLE,
+        "--offset": _WHOLE,
+    },
+    "user-group list": {
+        "--groups-user-belongs-to": "the Hub knows who is in which group",
+        "--limit": _WHOLE,
+        "--offset": _WHOLE,
+    },
     "token list": {"--show-inactive": "revoked tokens are not listed", **_BY_JSON},
 }
 """By command: each long option of Determined's that it lacks, and what to use instead."""
 
-_WORKSPACES = {"-w": "--workspace-name"}
 _SHORT: dict[str, dict[str, str]] = {
     "experiment create": {"-t": "--test-mode", "-g": "--git", "-p": "--publish"},
     "checkpoint download": {"-q": "--quiet"},
     "job list": {"-p": "--resource-pool"},
-    "model create": _WORKSPACES,
-    "model list": {"-w": "--workspace-names"},
-    "notebook start": _WORKSPACES,
-    "notebook list": _WORKSPACES,
-    "shell start": _WORKSPACES,
-    "shell list": _WORKSPACES,
-    "command run": _WORKSPACES,
-    "command list": _WORKSPACES,
-    "tensorboard start": {**_WORKSPACES, "-i": "--include"},
-    "tensorboard list": _WORKSPACES,
+    "workspace create": {"-n": "--namespace"},
+    "tensorboard start": {"-i": "--include"},
     "user logout": {"-a": "--all"},
 }
 _NAMES = {
     "cmd": "command",
-    "p": "project",
     "res": "resources",
     "rp": "resource-pool",
     "tpl": "template",
-    "w": "workspace",
+    "ug": "user-group",
 }
 
-_WORKSPACE_KEYS = "a workspace and a project are made by the config that names them, and have no rights of their own"
 _HUB_USERS = "the Hub has the accounts: its admin page, /hub/admin, or its configuration"
-_ROLES = "rights come from the Hub's groups and roles, and of one experiment from det experiment share; det user whoami"
+_HUB_GROUPS = "the Hub has the groups: its admin page, /hub/admin, or its configuration"
 _MASTER = "the master's configuration is jupyterhub_config.py or the file of its service; det status shows what runs"
 COMMANDS: dict[str, str] = {
     "help": "use --help",
@@ -137,20 +148,12 @@ COMMANDS: dict[str, str] = {
     "deploy local agent-down": "end the process of det agent run, or its service; det agent drain before",
     "deploy local logs": "det status names the log files of a cluster of this machine",
     "dev": "the API is plain HTTP: curl with the header `Authorization: token …` and a token of the Hub's",
-    "experiment continue": "det search extend ID, or a new experiment with searcher.source_checkpoint_uuid",
-    "experiment move": "set `workspace` and `project` before the submission",
-    "experiment set priority": "det job update ID --priority N",
-    "experiment set weight": "det job update ID --weight N",
     "experiment set max-slots": "det search concurrency ID N",
     "master info": "det version; on the cluster's own machine det status",
     "master logs": "on the cluster's own machine, the log that det status names, or that of its service",
     "master config": _MASTER,
     "master cluster-message": "the Hub's own announcement: c.JupyterHub.template_vars",
-    "model move": "models are in no workspace",
     "oauth": _HUB_USERS,
-    "project": _WORKSPACE_KEYS,
-    "project list-experiments": "det experiment list --json has workspace and project of each",
-    "rbac": _ROLES,
     "resource-pool": "det pool list, det pool describe",
     "resource-pool bindings": "who may use a pool is a setting of the pool: c.DetHub.pools",
     "resources": "det usage: slot hours by user and day",
@@ -167,7 +170,6 @@ COMMANDS: dict[str, str] = {
     "token edit": "the Hub has users' tokens: its page /hub/token",
     "token login": "det login URL asks for a token",
     "trial set": "det experiment set log-retention ID",
-    "trial support-bundle": "det trial logs, det trial describe --json",
     "user create": _HUB_USERS,
     "user edit": _HUB_USERS,
     "user rename": _HUB_USERS,
@@ -176,10 +178,14 @@ COMMANDS: dict[str, str] = {
     "user change-password": _HUB_USERS,
     "user link-with-agent-user": _HUB_USERS,
     "user list": _HUB_USERS,
-    "user-group": "the Hub has the groups: its admin page, /hub/admin, or its configuration",
-    "workspace": _WORKSPACE_KEYS,
+    "user-group create": _HUB_GROUPS,
+    "user-group add-user": _HUB_GROUPS,
+    "user-group remove-user": _HUB_GROUPS,
+    "user-group change-name": _HUB_GROUPS,
+    "user-group delete": _HUB_GROUPS,
+    "workspace list-pools": "det pool list: pools belong to no workspace",
     "workspace bindings": "the namespace of pods is the agent's: det agent run --kubernetes-settings",
-    "workspace resource-quota": "det quota set --user NAME --slots N",
+    "workspace resource-quota": "det quota set --workspace NAME --slots N",
 }
 """By command, or group of commands: each of Determined's that is not here, and what to use instead."""
 

@@ -33,11 +33,14 @@ SHORT = {
     "j": "job",
     "m": "model",
     "nb": "notebook",
+    "p": "project",
     "q": "queue",
     "s": "slot",
     "t": "trial",
     "tb": "tensorboard",
     "u": "user",
+    "ug": "user-group",
+    "w": "workspace",
 }
 
 
@@ -112,7 +115,9 @@ class RootGroup(LazyGroup):
                 **extra,
             )
         except click.ClickException as error:
-            _named(error).show()
+            _show_usage(
+                _named(error), as_json=invocation.as_json or "--json" in (sys.argv[1:] if args is None else args)
+            )
             sys.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             click.echo("Interrupted.", err=True)
@@ -136,6 +141,16 @@ class RootGroup(LazyGroup):
         finally:
             invocation.close()
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _show_usage(error: click.ClickException, *, as_json: bool) -> None:
+    """Say that a command was called wrongly; who asked for JSON gets it in the form of all other errors."""
+    error.show()
+    if as_json:
+        from detlab.cli.output.failures import wrong_usage
+        from detlab.cli.output.printing import say_json
+
+        say_json(wrong_usage(error.format_message()))
 
 
 def _named(error: click.ClickException) -> click.ClickException:

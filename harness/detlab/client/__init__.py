@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from detlab.client.ordering import LogLevel as LogLevel
     from detlab.client.ordering import OrderBy as OrderBy
     from detlab.client.ordering import TrialSortBy as TrialSortBy
+    from detlab.client.projects.aworkspaces import AsyncProject as AsyncProject
+    from detlab.client.projects.aworkspaces import AsyncWorkspace as AsyncWorkspace
+    from detlab.client.projects.workspaces import Project as Project
+    from detlab.client.projects.workspaces import Workspace as Workspace
     from detlab.client.registry.amodels import AsyncModel as AsyncModel
     from detlab.client.registry.amodels import AsyncModelVersion as AsyncModelVersion
     from detlab.client.registry.facts import ModelSortBy as ModelSortBy
@@ -53,37 +57,63 @@ if TYPE_CHECKING:
     from detlab.client.resources import Trial as Trial
     from detlab.client.search import Search as Search
     from detlab.client.singleton import Determined as Determined
+    from detlab.client.singleton import act_on_experiments as act_on_experiments
     from detlab.client.singleton import best as best
+    from detlab.client.singleton import compare as compare
+    from detlab.client.singleton import compare_code as compare_code
+    from detlab.client.singleton import compare_curves as compare_curves
+    from detlab.client.singleton import complete_filter as complete_filter
     from detlab.client.singleton import create_experiment as create_experiment
     from detlab.client.singleton import create_model as create_model
     from detlab.client.singleton import create_search as create_search
     from detlab.client.singleton import create_task as create_task
+    from detlab.client.singleton import create_workspace as create_workspace
     from detlab.client.singleton import current_client as current_client
+    from detlab.client.singleton import delete_workspace as delete_workspace
+    from detlab.client.singleton import empty_trash as empty_trash
+    from detlab.client.singleton import find_trials as find_trials
     from detlab.client.singleton import get_checkpoint as get_checkpoint
+    from detlab.client.singleton import get_cluster as get_cluster
     from detlab.client.singleton import get_experiment as get_experiment
     from detlab.client.singleton import get_model as get_model
     from detlab.client.singleton import get_model_by_id as get_model_by_id
     from detlab.client.singleton import get_model_labels as get_model_labels
     from detlab.client.singleton import get_model_version as get_model_version
     from detlab.client.singleton import get_models as get_models
+    from detlab.client.singleton import get_project as get_project
+    from detlab.client.singleton import get_queue as get_queue
     from detlab.client.singleton import get_search as get_search
     from detlab.client.singleton import get_session_username as get_session_username
     from detlab.client.singleton import get_task as get_task
+    from detlab.client.singleton import get_trash as get_trash
     from detlab.client.singleton import get_trial as get_trial
+    from detlab.client.singleton import get_workspace as get_workspace
+    from detlab.client.singleton import iter_experiments as iter_experiments
+    from detlab.client.singleton import iter_tasks as iter_tasks
     from detlab.client.singleton import iter_trials_metrics as iter_trials_metrics
     from detlab.client.singleton import list_agents as list_agents
     from detlab.client.singleton import list_experiments as list_experiments
     from detlab.client.singleton import list_models as list_models
     from detlab.client.singleton import list_pools as list_pools
+    from detlab.client.singleton import list_saved_views as list_saved_views
     from detlab.client.singleton import list_tasks as list_tasks
+    from detlab.client.singleton import list_workspaces as list_workspaces
     from detlab.client.singleton import load_model as load_model
     from detlab.client.singleton import login as login
     from detlab.client.singleton import logout as logout
+    from detlab.client.singleton import register_folder as register_folder
+    from detlab.client.singleton import remove_view as remove_view
     from detlab.client.singleton import run_notebook as run_notebook
+    from detlab.client.singleton import save_view as save_view
+    from detlab.client.singleton import search_trials as search_trials
+    from detlab.client.singleton import search_versions as search_versions
     from detlab.client.singleton import storage_usage as storage_usage
     from detlab.client.singleton import stream_trials_metrics as stream_trials_metrics
     from detlab.client.singleton import stream_trials_training_metrics as stream_trials_training_metrics
     from detlab.client.singleton import stream_trials_validation_metrics as stream_trials_validation_metrics
+    from detlab.client.singleton import submit as submit
+    from detlab.client.singleton import submit_task as submit_task
+    from detlab.client.singleton import undo as undo
     from detlab.client.singleton import whoami as whoami
     from detlab.client.tasks import Task as Task
     from detlab.client.transport.discovery import ClusterAddress as ClusterAddress
@@ -112,6 +142,8 @@ _HOMES = {
         "OrderBy",
         "TrialSortBy",
     ),
+    "detlab.client.projects.aworkspaces": ("AsyncProject", "AsyncWorkspace"),
+    "detlab.client.projects.workspaces": ("Project", "Workspace"),
     "detlab.client.registry.amodels": ("AsyncModel", "AsyncModelVersion"),
     "detlab.client.registry.facts": ("ModelSortBy",),
     "detlab.client.registry.models": ("Model", "ModelVersion"),
@@ -119,37 +151,63 @@ _HOMES = {
     "detlab.client.search": ("Search",),
     "detlab.client.singleton": (
         "Determined",
-        "create_experiment",
+        "act_on_experiments",
         "best",
+        "compare",
+        "compare_code",
+        "compare_curves",
+        "complete_filter",
+        "create_experiment",
         "create_model",
+        "create_search",
+        "create_task",
+        "create_workspace",
+        "current_client",
+        "delete_workspace",
+        "empty_trash",
+        "find_trials",
+        "get_checkpoint",
+        "get_cluster",
+        "get_experiment",
         "get_model",
         "get_model_by_id",
         "get_model_labels",
         "get_model_version",
         "get_models",
-        "list_models",
-        "load_model",
-        "create_search",
-        "create_task",
-        "current_client",
-        "get_checkpoint",
-        "get_experiment",
+        "get_project",
+        "get_queue",
         "get_search",
         "get_session_username",
         "get_task",
+        "get_trash",
         "get_trial",
+        "get_workspace",
+        "iter_experiments",
+        "iter_tasks",
         "iter_trials_metrics",
         "list_agents",
-        "list_pools",
         "list_experiments",
+        "list_models",
+        "list_pools",
+        "list_saved_views",
         "list_tasks",
+        "list_workspaces",
+        "load_model",
         "login",
         "logout",
+        "register_folder",
+        "remove_view",
         "run_notebook",
+        "save_view",
+        "search_trials",
+        "search_versions",
         "storage_usage",
         "stream_trials_metrics",
         "stream_trials_training_metrics",
         "stream_trials_validation_metrics",
+        "submit",
+        "submit_task",
+        "undo",
         "whoami",
     ),
     "detlab.client.tasks": ("Task",),

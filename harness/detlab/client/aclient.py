@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +21,17 @@ from detlab.client.operations import experiments as operations
 from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import storage as storage_operations
 from detlab.client.operations import tasks as task_operations
-from detlab.client.ordering import ExperimentSortBy, OrderBy, archived_filter, choose_experiments, sort_views
+from detlab.client.ordering import (
+    ExperimentSortBy,
+    OrderBy,
+    archived_filter,
+    choose_experiments,
+    several,
+    sort_views,
+)
+from detlab.client.parts.abatches import AsyncBatchCalls
+from detlab.client.parts.afinding import AsyncFindingCalls
+from detlab.client.projects.acalls import AsyncWorkspaceCalls
 from detlab.client.registry.acalls import AsyncRegistryCalls
 from detlab.client.registry.amodels import AsyncModelVersion
 from detlab.client.registry.facts import folder_config
@@ -32,7 +42,7 @@ from detlab.client.transport.session import AsyncSession
 from detlab.errors import DetlabError
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
-from detlab.schemas.wire import AgentView, ClusterView, ExperimentState, ForecastView, ProblemView, UserView
+from detlab.schemas.wire import AgentView, ClusterView, ExperimentState, ForecastView, GivenView, ProblemView, UserView
 from detlab.schemas.wire.storage import EmptyTrash, StorageBy, StorageUsage, TrashView
 
 if TYPE_CHECKING:
@@ -50,6 +60,7 @@ class AsyncSubmitted:
         config: The resolved config.
         bundle: The code that was sent, or None.
         forecast: After a dry run: what would happen now; None from a master that makes no forecast.
+        given: Values that the workspace gives, each with where it comes from.
     """
 
     experiment: AsyncExperiment | None
@@ -58,6 +69,7 @@ class AsyncSubmitted:
     config: dict[str, Any]
     bundle: Bundle | None
     forecast: ForecastView | None = None
+    given: Sequence[GivenView] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +82,7 @@ class AsyncSubmittedTask:
         warnings: Of the master, and of files that hold secrets.
         config: The resolved config.
         bundle: The code that was sent, or None.
+        given: Values that the workspace gives, each with where it comes from.
     """
 
     task: AsyncTask | None
@@ -77,9 +90,10 @@ class AsyncSubmittedTask:
     warnings: list[ProblemView]
     config: dict[str, Any]
     bundle: Bundle | None
+    given: Sequence[GivenView] = ()
 
 
-class AsyncClient(AsyncRegistryCalls):
+class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncWorkspaceCalls):
     """An asynchronous client of one cluster. Cheap to make: it connects on the first call.
 
     Args:
@@ -187,6 +201,8 @@ class AsyncClient(AsyncRegistryCalls):
         idempotency_key: str | None = None,
         source: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
+        forked_from: int | None = None,
+        code: str | None = None,
     ) -> AsyncSubmitted:
         """Submit code and config; return the experiment with the master's warnings and the resolved config.
 
@@ -201,6 +217,8 @@ class AsyncClient(AsyncRegistryCalls):
             idempotency_key: Requests with the same key create one experiment; default: a new key.
             source: Provenance for people (notebook, cell, line maps).
             progress: Called with (bytes sent, bytes in all) while the code is uploaded.
+            forked_from: The experiment as whose copy the config began; see `Experiment.fork`.
+            code: Digest of code that the master has, such as `bundle` of an experiment's view, instead of a bundle.
 
         Raises:
             ConfigError: The config has mistakes; all of them are in `problems`.
@@ -214,11 +232,13 @@ class AsyncClient(AsyncRegistryCalls):
             idempotency_key=idempotency_key,
             source=source,
             progress=progress,
+            forked_from=forked_from,
+            code=code,
         )
         reply = await self.session.run(operations.submit(submission))
         experiment = AsyncExperiment(self.session, reply.experiment) if reply.experiment else None
         warnings = [*reply.warnings, *secret_warnings(bundle)]
-        return AsyncSubmitted(experiment, reply.created, warnings, reply.config, bundle, reply.forecast)
+        return AsyncSubmitted(experiment, reply.created, warnings, reply.config, bundle, reply.forecast, reply.given)
 
     async def get_experiment(self, experiment_id: int) -> AsyncExperiment:
         """Return one experiment."""
@@ -273,6 +293,12 @@ class AsyncClient(AsyncRegistryCalls):
         state: str | None = None,
         owner: str | None = None,
         archived: bool | None = False,
+        filter: str = "",  # noqa: A002  (its name in requests)
+        sort: Collection[str] | str = (),
+        columns: Collection[str] | str = (),
+        workspace: str | int | None = None,
+        project: str | int | None = None,
+        project_id: int | None = None,
     ) -> list[AsyncExperiment]:
         """Return experiments, newest first unless told otherwise; those without the key come last.
 
@@ -288,15 +314,35 @@ class AsyncClient(AsyncRegistryCalls):
             state: Only those in this state.
             owner: Only those of this user.
             archived: False leaves archived ones out, True all others; None leaves out none.
+            filter: Which: `label = paper and accuracy > 0.9`; metrics and hyperparameters are those of the best trial.
+            sort: Fields in order of importance, with `-` before them for descending, instead of a key.
+            columns: Fields whose values each experiment then has in `view.values`.
+            workspace: Only those that lie in this one: its name, `OWNER/NAME` or id.
+            project: Only those of this project of it, or of your personal one.
+            project_id: Or: only those of this project of any workspace.
 
         Raises:
+            NotFound: There is no such workspace or project.
             ValueError: There is no such key, direction or state.
+            ConfigError: The filter cannot be read; it says where.
         """
         key = None if sort_by is None else ExperimentSortBy(sort_by)
         here = any(given is not None for given in (key, experiment_ids, labels, users, states))
         first = None if here else limit
         which = archived_filter(archived)
-        wanted = operations.experiments(limit=first, state=state, owner=owner, name=name, archived=which)
+        folder = project if project_id is None else project_id
+        wanted = operations.experiments(
+            limit=first,
+            state=state,
+            owner=owner,
+            name=name,
+            archived=which,
+            filter=filter,
+            sort=several(sort) or (),
+            columns=several(columns) or (),
+            workspace=workspace,
+            project=folder,
+        )
         views = await self.session.run(wanted)
         if here:
             views = choose_experiments(views, experiment_ids=experiment_ids, labels=labels, users=users, states=states)
@@ -384,6 +430,8 @@ class AsyncClient(AsyncRegistryCalls):
         name: str | None = None,
         experiment_ids: Iterable[int] = (),
         trial_ids: Iterable[int] = (),
+        workspace: str | int | None = None,
+        project: str | int | None = None,
     ) -> AsyncTask:
         """Start a notebook, shell, command or TensorBoard.
 
@@ -396,6 +444,9 @@ class AsyncClient(AsyncRegistryCalls):
             name: Display name.
             experiment_ids: What a TensorBoard shows.
             trial_ids: Single trials that a TensorBoard shows.
+            workspace: Where it is to lie, whose members see its state: a name, `OWNER/NAME` or id. Nobody but you opens
+                it.
+            project: A name or id; default: the one for what names none.
 
         Raises:
             ConfigError: The config has mistakes; all of them are in `problems`.
@@ -408,6 +459,8 @@ class AsyncClient(AsyncRegistryCalls):
             name=name,
             experiment_ids=experiment_ids,
             trial_ids=trial_ids,
+            workspace=workspace,
+            project=project,
         )
         assert submitted.task is not None  # only a dry run has none
         return submitted.task
@@ -425,6 +478,8 @@ class AsyncClient(AsyncRegistryCalls):
         idempotency_key: str | None = None,
         source: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
+        workspace: str | int | None = None,
+        project: str | int | None = None,
     ) -> AsyncSubmittedTask:
         """Request a user task; return it with the master's warnings and the resolved config.
 
@@ -441,6 +496,8 @@ class AsyncClient(AsyncRegistryCalls):
             idempotency_key: Requests with the same key create one task; default: a new key.
             source: Where it comes from, for people: fields of `TaskSource`.
             progress: Called with (bytes sent, bytes in all) while the code is uploaded.
+            workspace: See `create_task`.
+            project: See `create_task`.
         """
         submission = task_submission_of(
             kind,
@@ -453,11 +510,13 @@ class AsyncClient(AsyncRegistryCalls):
             idempotency_key=idempotency_key,
             source=source,
             progress=progress,
+            workspace=workspace,
+            project=project,
         )
         reply = await self.session.run(task_operations.create_task(submission))
         task = AsyncTask(self.session, reply.task) if reply.task else None
         warnings = [*reply.warnings, *secret_warnings(bundle)]
-        return AsyncSubmittedTask(task, reply.created, warnings, reply.config, bundle)
+        return AsyncSubmittedTask(task, reply.created, warnings, reply.config, bundle, reply.given)
 
     async def run_notebook(
         self,
@@ -515,9 +574,27 @@ class AsyncClient(AsyncRegistryCalls):
         kind: TaskKind | str | None = None,
         state: str | None = None,
         owner: str | None = None,
+        workspace: str | int | None = None,
+        project: str | int | None = None,
     ) -> list[AsyncTask]:
-        """Return user tasks, newest first."""
-        views = await self.session.run(task_operations.tasks(limit=limit, kind=kind, state=state, owner=owner))
+        """Return user tasks, newest first.
+
+        Args:
+            limit: Most of them; None: all.
+            kind: Only of this kind.
+            state: Only in this state.
+            owner: Only this user's.
+            workspace: Those of all its members, of others' the state alone: its name, `OWNER/NAME` or id.
+            project: Only those of this project of it; without a workspace of your personal one.
+
+        Raises:
+            NotFound: There is no such workspace or project.
+        """
+        views = await self.session.run(
+            task_operations.tasks(
+                limit=limit, kind=kind, state=state, owner=owner, workspace=workspace, project=project
+            )
+        )
         return [AsyncTask(self.session, view) for view in views]
 
     async def iter_tasks(self) -> AsyncIterator[AsyncTask]:

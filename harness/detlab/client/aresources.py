@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from detlab.client.ordering import (
 from detlab.client.parts.aedits import AsyncExperimentEdits
 from detlab.client.parts.afiles import AsyncCheckpointFiles
 from detlab.client.parts.aoutput import AsyncTrialOutput
-from detlab.client.submission import clone_of
+from detlab.client.submission import ConfigSource, fork_of, pack
 from detlab.client.transport.afeeds import Notice, follow
 from detlab.client.transport.calls import Flow
 from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
@@ -69,6 +70,57 @@ class AsyncExperiment(AsyncExperimentEdits):
         """Start it, or resume it after a pause."""
         self.view = await self._session.run(experiments.act(self.id, "activate"))
 
+    async def fork(
+        self,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        config: ConfigSource | None = None,
+        model_dir: str | Path | None = None,
+        includes: Iterable[str | Path] | None = None,
+        files: Mapping[str, bytes | str] | None = None,
+        name: str | None = None,
+        workspace: str | int | None = None,
+        project: str | int | None = None,
+        warm_start: bool = False,
+        activate: bool = True,
+    ) -> AsyncExperiment:
+        """Begin another experiment with its config and code, but for what is changed; return that.
+
+        Its own secrets go along if you own it; those of others are not given away.
+
+        Args:
+            changes: Values to change, by path: `{"searcher.max_trials": 50}`.
+            config: A whole config instead of its own: a mapping, the path of a YAML file, or YAML text.
+            model_dir: The directory that holds other code, in place of its own.
+            includes: Further files and directories of other code.
+            files: In-memory files of other code, by path.
+            name: Another name.
+            workspace: Where it is to lie: a name, `OWNER/NAME` or id; by default beside this one, or in your personal
+                one if you may only read this one.
+            project: The project of it.
+            warm_start: Let the search begin with the results of this one's trials; for methods that have a model.
+            activate: Start it at once; False creates it paused.
+
+        Raises:
+            ConfigError: The config has mistakes, or secrets of somebody else; all of them are in `problems`.
+            BundleError: Its code is gone, or other code cannot be packed.
+        """
+        await self.reload()
+        wanted = fork_of(
+            self.view,
+            changes or {},
+            config=config,
+            bundle=await asyncio.to_thread(pack, model_dir, includes, files),
+            name=name,
+            workspace=workspace,
+            project=project,
+            warm_start=warm_start,
+            activate=activate,
+        )
+        reply = await self._session.run(experiments.submit(wanted))
+        assert reply.experiment is not None  # only a dry run has none
+        return AsyncExperiment(self._session, reply.experiment)
+
     async def clone(
         self,
         changes: Mapping[str, Any] | None = None,
@@ -77,22 +129,8 @@ class AsyncExperiment(AsyncExperimentEdits):
         name: str | None = None,
         activate: bool = True,
     ) -> AsyncExperiment:
-        """Begin another experiment with its config and code; return that.
-
-        Args:
-            changes: Values to change, by path: `{"searcher.max_trials": 50}`.
-            warm_start: Let the search begin with the results of this one's trials; for methods that have a model.
-            name: Another name.
-            activate: Start it at once; False creates it paused.
-
-        Raises:
-            ConfigError: The config has mistakes or masked secrets; all of them are in `problems`.
-        """
-        await self.reload()
-        wanted = clone_of(self.view, changes or {}, warm_start=warm_start, name=name, activate=activate)
-        reply = await self._session.run(experiments.submit(wanted))
-        assert reply.experiment is not None  # only a dry run has none
-        return AsyncExperiment(self._session, reply.experiment)
+        """Begin another experiment with its config and code: `fork`, by the name that it had for searches."""
+        return await self.fork(changes, warm_start=warm_start, name=name, activate=activate)
 
     async def pause(self) -> None:
         """Have its trials write a checkpoint and free their slots; `activate` continues."""
@@ -227,6 +265,7 @@ class AsyncExperiment(AsyncExperimentEdits):
         order_by: OrderBy | str = OrderBy.ASCENDING,
         *,
         limit: int | None = None,
+        filter: str = "",  # noqa: A002  (its name in requests)
     ) -> list[AsyncTrial]:
         """Return its trials, in creation order unless told otherwise; those without the key come last.
 
@@ -234,9 +273,14 @@ class AsyncExperiment(AsyncExperimentEdits):
             sort_by: The key.
             order_by: The direction.
             limit: Return at most this many of them.
+            filter: Which: `accuracy > 0.9 and hparams.lr < 1e-3`; empty: all.
+
+        Raises:
+            ConfigError: The filter cannot be read; it says where.
         """
         plain = (TrialSortBy(sort_by), OrderBy(order_by)) == (TrialSortBy.ID, OrderBy.ASCENDING)
-        views = await self._session.run(experiments.experiment_trials(self.id, limit=limit if plain else None))
+        wanted = experiments.experiment_trials(self.id, limit=limit if plain else None, filter=filter)
+        views = await self._session.run(wanted)
         chosen = views if plain else sort_views(views, TrialSortBy(sort_by), order_by)[:limit]
         return [AsyncTrial(self._session, view) for view in chosen]
 

@@ -43,6 +43,21 @@ class AsyncTask(AsyncWrittenLines, TaskFacts):
         """End it at once, or remove it from the queue."""
         self.learn(await self._session.run(operations.kill_task(self.id)))
 
+    async def move(self, workspace: str | int = "", project: str | int = "") -> None:
+        """Move it to another project, the members of whose workspace see its state from then on.
+
+        What it runs with stays. Nobody but you opens it, wherever it lies.
+
+        Args:
+            workspace: Its name, `OWNER/NAME` or id; empty: your personal one.
+            project: Its name or id; empty: the one for what names none.
+
+        Raises:
+            ConfigError: There is no such workspace or project.
+            Forbidden: It is not yours, or you may put nothing there.
+        """
+        self.learn(await self._session.run(operations.move_task(self.id, workspace, project)))
+
     async def wait(self, timeout: float | None = None, *, notice: Notice | None = None) -> TrialState:
         """Wait until it has ended and return the state it ended in.
 
@@ -76,6 +91,7 @@ class AsyncTask(AsyncWrittenLines, TaskFacts):
             notice: Called whenever the connection breaks.
 
         Raises:
+            Forbidden: It is another user's, whose state alone you see.
             TimeoutError: It can neither be used nor has it ended within `timeout`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -83,6 +99,7 @@ class AsyncTask(AsyncWrittenLines, TaskFacts):
 
         async def look() -> bool:
             await self.reload()
+            self.check_opens()
             if tell is not None:
                 tell(self.view)
             feed.finished = self.up or self.state.terminal

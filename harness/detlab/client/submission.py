@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import ExperimentView
 
 ConfigSource = Mapping[str, Any] | str | Path
+_HOME = "Uncategorized"
+"""The name of everybody's personal workspace, and of the project for what names none."""
 
 
 def config_text(config: ConfigSource) -> Mapping[str, Any] | str:
@@ -142,6 +144,8 @@ def submission_of(
     idempotency_key: str | None,
     source: Mapping[str, Any] | None,
     progress: Progress | None,
+    forked_from: int | None,
+    code: str | None,
 ) -> Submission:
     """Return the submission that the arguments of `submit` describe."""
     return Submission(
@@ -152,6 +156,8 @@ def submission_of(
         key=idempotency_key or new_key(),
         source=dict(source or {}),
         progress=progress,
+        forked_from=forked_from,
+        code=code,
     )
 
 
@@ -167,11 +173,22 @@ def task_submission_of(
     idempotency_key: str | None,
     source: Mapping[str, Any] | None,
     progress: Progress | None,
+    workspace: str | int | None = None,
+    project: str | int | None = None,
 ) -> TaskSubmission:
-    """Return the submission that the arguments of `submit_task` describe."""
+    """Return the submission that the arguments of `submit_task` describe.
+
+    Raises:
+        ConfigError: The config cannot be read as a mapping, and a workspace or a project is to be laid over it.
+    """
+    place = {"workspace": workspace, "project": project}
+    said = {key: str(value) for key, value in place.items() if value is not None}
+    whole: Mapping[str, Any] | str = {} if config is None else config_text(config)
+    if said:
+        whole = {**({} if config is None else config_mapping(config)), **said}
     return TaskSubmission(
         kind=TaskKind(kind),
-        config={} if config is None else config_text(config),
+        config=whole,
         name=name,
         bundle=bundle,
         experiment_ids=tuple(experiment_ids),
@@ -183,50 +200,77 @@ def task_submission_of(
     )
 
 
-def clone_of(
-    view: ExperimentView, changes: Mapping[str, Any], *, warm_start: bool, name: str | None, activate: bool
+def fork_of(
+    view: ExperimentView,
+    changes: Mapping[str, Any],
+    *,
+    config: ConfigSource | None = None,
+    bundle: Bundle | None = None,
+    name: str | None = None,
+    workspace: str | int | None = None,
+    project: str | int | None = None,
+    warm_start: bool = False,
+    activate: bool = True,
+    dry_run: bool = False,
+    source: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> Submission:
-    """Return the submission of another experiment with the config and the code of one.
+    """Return the submission of another experiment with the config and the code of one, but for what is changed.
+
+    Secrets stay the masks that views have: the master puts those of the experiment's owner back, for its owner.
 
     Args:
         view: The experiment, with its config.
         changes: Values to change, by path: `{"searcher.max_trials": 50}`.
-        warm_start: Whether its search begins with the results of the experiment's trials.
+        config: A whole config instead of its own.
+        bundle: Code instead of its own.
         name: Another name.
+        workspace: Where it is to lie; by default beside the experiment, if one may put something there.
+        project: The project of it.
+        warm_start: Whether its search begins with the results of the experiment's trials.
         activate: Start it now; else it is made paused.
+        dry_run: Only validate it.
+        source: Provenance for people.
+        progress: Called with (bytes sent, bytes in all) while code is uploaded.
 
     Raises:
-        ConfigError: A path leads through a value that is not a mapping, or the config has a secret, which views mask.
+        ConfigError: A path leads through a value that is not a mapping, or the config cannot be read.
     """
-    from detlab.schemas.expconf.raw.secret_keys import MASK
-
-    config: dict[str, Any] = copy.deepcopy(view.config or {})
-    if name is not None:
-        config["name"] = name
+    made = config_mapping(config) if config is not None else {**copy.deepcopy(view.config or {}), **_place(view)}
+    if config is None:
+        made = {key: value for key, value in made.items() if value is not None}
+    keys = {"name": name, "workspace": workspace, "project": project}
+    if workspace is not None:
+        made.pop("project", None)
+    made.update({key: str(value) for key, value in keys.items() if value is not None})
     if warm_start:
-        searcher = config.get("searcher") or {}
+        searcher = made.get("searcher") or {}
         searcher.pop("results", None)
         searcher["warm_start"] = [*(searcher.get("warm_start") or []), view.id]
-        config["searcher"] = searcher
+        made["searcher"] = searcher
     for path, value in changes.items():
-        put(config, path, plain(value, path))
-    searcher = config.get("searcher")
+        put(made, path, plain(value, path))
+    searcher = made.get("searcher")
     if isinstance(searcher, dict) and searcher.get("name") != ((view.config or {}).get("searcher") or {}).get("name"):
         # Values of keys that are not set are in the config, too; another method may not have them.
-        config["searcher"] = {key: value for key, value in searcher.items() if value is not None}
-    masked = [Problem(path, "is a secret, which cannot be read back: give its value") for path in _places(config, MASK)]
-    if masked:
-        raise ConfigError(masked, f"experiment {view.id} cannot be cloned as it is")
-    return Submission(config=config, code=view.bundle, activate=activate, source={"clone_of": view.id})
+        made["searcher"] = {key: value for key, value in searcher.items() if value is not None}
+    return Submission(
+        config=made,
+        bundle=bundle,
+        code=view.bundle,
+        activate=activate,
+        dry_run=dry_run,
+        source=dict(source or {}),
+        progress=progress,
+        forked_from=view.id,
+    )
 
 
-def _places(value: Any, wanted: str, path: str = "") -> Iterator[str]:
-    """Yield the paths at which a config has this text."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _places(item, wanted, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list):
-        for at, item in enumerate(value):
-            yield from _places(item, wanted, f"{path}[{at}]")
-    elif value == wanted:
-        yield path
+def _place(view: ExperimentView) -> dict[str, str | None]:
+    """Return where a fork lies: beside the experiment, wherever that was moved; of what one may only read, at home."""
+    personal = view.workspace in ("", _HOME)
+    if view.may == "read" or (personal and view.may != "own"):
+        return {"workspace": None, "project": None}
+    workspace = view.workspace if "/" in view.workspace else f"{view.owner}/{view.workspace}"
+    project = None if view.project in ("", _HOME) else view.project
+    return {"workspace": None if personal else workspace, "project": project}

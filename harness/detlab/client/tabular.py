@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from detlab.errors import DetlabError
-from detlab.schemas.wire import SeriesView, TrialView
+from detlab.schemas.wire import ExperimentView, SeriesView, TrialView, decode_float
+from detlab.schemas.wire.finding import FoundTrials
 from detlab.visible import no_formula, visible
 
 Row = dict[str, Any]
@@ -25,6 +28,35 @@ TRIAL_COLUMNS = (
     "latest_validation",
     "restarts",
     "seed",
+    "started_at",
+    "ended_at",
+)
+FOUND_COLUMNS = (
+    "trial_id",
+    "experiment_id",
+    "name",
+    "owner",
+    "labels",
+    "state",
+    "end_reason",
+    "steps_completed",
+    "best_validation",
+    "created_at",
+    "started_at",
+    "ended_at",
+)
+EXPERIMENT_COLUMNS = (
+    "experiment_id",
+    "name",
+    "owner",
+    "labels",
+    "state",
+    "searcher",
+    "metric",
+    "best",
+    "best_trial_id",
+    "progress",
+    "created_at",
     "started_at",
     "ended_at",
 )
@@ -50,6 +82,93 @@ def trial_rows(views: Iterable[TrialView]) -> list[Row]:
         }
         for view in views
     ]
+
+
+def experiment_rows(views: Iterable[ExperimentView], columns: Sequence[str] = ()) -> list[Row]:
+    """Return a row per experiment, with the columns that were asked for."""
+    return [
+        {
+            "experiment_id": view.id,
+            "name": view.name,
+            "owner": view.owner,
+            "labels": view.labels,
+            "state": view.state.value,
+            "searcher": view.searcher,
+            "metric": view.metric,
+            "best": view.best and view.best.value,
+            "best_trial_id": view.best and view.best.trial_id,
+            "progress": view.progress,
+            "created_at": view.created_at,
+            "started_at": view.started_at,
+            "ended_at": view.ended_at,
+            **dict(zip(columns, view.values, strict=False)),
+        }
+        for view in views
+    ]
+
+
+def found_rows(found: FoundTrials) -> list[Row]:
+    """Return a row per found trial, with the columns that were asked for and the hyperparameters after them."""
+    names = [(column.name, column.kind) for column in found.columns]
+    return [
+        {
+            "trial_id": one.id,
+            "experiment_id": one.experiment_id,
+            "name": one.name,
+            "owner": one.owner,
+            "labels": one.labels,
+            "state": one.state.value,
+            "end_reason": one.end_reason.value if one.end_reason else None,
+            "steps_completed": one.steps_completed,
+            "best_validation": one.best_validation,
+            "created_at": one.created_at,
+            "started_at": one.started_at,
+            "ended_at": one.ended_at,
+            **{name: _valued(kind, value) for (name, kind), value in zip(names, one.values, strict=False)},
+            **dict(_flat("hparams", one.hparams)),
+        }
+        for one in found.items
+    ]
+
+
+def _valued(kind: str, value: Any) -> Any:
+    """Return a value of a column: JSON has names for NaN and the infinities."""
+    return decode_float(value) if kind == "number" and isinstance(value, str) else value
+
+
+def write_parquet(path: Path, rows: list[Row], columns: tuple[str, ...] = ()) -> None:
+    """Write rows into a Parquet file; a column whose values are of several kinds becomes texts.
+
+    Args:
+        path: The file; one that is there is replaced.
+        rows: The rows; one lacks what it has no value for.
+        columns: The first columns, there even if no row is.
+
+    Raises:
+        DetlabError: pyarrow is not installed.
+    """
+    try:
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pyarrow":
+            raise
+        raise DetlabError(
+            "a Parquet file needs pyarrow, which is not installed in this Python",
+            hint="Install it: pip install 'detlab[parquet]'\nor write a CSV file: --csv",
+        ) from error
+    names = list(dict.fromkeys([*columns, *(name for row in rows for name in row)]))
+    whole = {name: _arrow_column([row.get(name) for row in rows]) for name in names}
+    parquet.write_table(arrow.table(whole) if whole else arrow.table({}), str(path))
+
+
+def _arrow_column(values: list[Any]) -> list[Any]:
+    """Return values that are of one kind: truths, whole numbers, numbers, or texts; None is of any."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {bool} or (kinds <= {int} and all(-(2**63) <= value < 2**63 for value in values if value is not None)):
+        return values
+    if kinds <= {int, float}:
+        return [None if value is None else float(value) for value in values]
+    return [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
 
 
 def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -118,4 +237,6 @@ def csv_text(rows: list[Row], columns: tuple[str, ...] = ()) -> str:
 def _cell(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
+    if isinstance(value, list | tuple):
+        value = ", ".join(map(str, value))
     return no_formula(visible(str(value), keep=""))

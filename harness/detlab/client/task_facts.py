@@ -11,7 +11,7 @@ from detlab.client.facts import moment
 from detlab.client.rendering import card
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.client.transport.streaming import EventFeed
-from detlab.errors import DetlabError, StorageError
+from detlab.errors import DetlabError, Forbidden, StorageError
 from detlab.files import write_atomic
 from detlab.schemas.taskwire import OutputView, TaskKind, TaskView
 from detlab.schemas.wire import SERVICE_PREFIX, AllocationState, Event, LogLine, TrialState
@@ -88,6 +88,20 @@ class TaskFacts:
             return view.url is not None
         return view.allocation_state is AllocationState.RUNNING
 
+    def check_opens(self) -> None:
+        """Check that the caller may open it, which members of its workspace may not.
+
+        Raises:
+            Forbidden: It is another user's, and the caller sees its state alone.
+        """
+        view = self.view
+        if not view.opens:
+            raise Forbidden(
+                f"{kind_word(view.kind)} {view.id} is {view.owner}'s: members of its workspace see its state, and only"
+                f" {view.owner} opens it",
+                hint="Start your own, or ask its owner",
+            )
+
     @property
     def url(self) -> str | None:
         """URL to open in a browser; None if it has none or is not up."""
@@ -99,7 +113,9 @@ class TaskFacts:
 
         Raises:
             DetlabError: It is not a server of the Hub.
+            Forbidden: It is another user's.
         """
+        self.check_opens()
         view = self.view
         if view.server_name is None:
             raise DetlabError(f"{view.id} is a {kind_word(view.kind)}, not a server of the Hub")

@@ -12,11 +12,15 @@ from urllib.parse import urlsplit
 from detlab.launch.python_program import KEPT
 from detlab.launch.taskdir import RUN_TOKEN
 from detlab.loopback import VARIABLE as TRUSTED_UIDS
+from detlab.schemas.runtimes import PROCESS
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 PASSED_ON = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "LD_LIBRARY_PATH", TRUSTED_UIDS)
 """The only variables of the agent that a task sees. Anything else may be a secret of the operator."""
+
+PLUGINS = Path(__file__).resolve().parent / "plugins"
+"""Entry points for libraries of others, found by the metadata of a package: detlab itself may not be installed."""
 
 NO_PROXY = ("no_proxy", "NO_PROXY")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -111,4 +115,24 @@ def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], t
             env[name] = base[name]
     if "PYTHONPATH" in base and "PYTHONPATH" in experiment:
         env["PYTHONPATH"] = f"{experiment['PYTHONPATH']}:{base['PYTHONPATH']}"  # detlab itself may be on ours
+    if env["DET_TASK_TYPE"] == "TRIAL" and "MLFLOW_TRACKING_URI" not in env:
+        env.update(mlflow_environment(env, copied="PYTHONPATH" in base or env["DET_RUNTIME"] != PROCESS))
     return env
+
+
+def mlflow_environment(env: Mapping[str, str], *, copied: bool) -> dict[str, str]:
+    """Return what makes MLflow's client in a trial log into the trial; where its code names a server, that one counts.
+
+    Args:
+        env: The environment of the entrypoint without it.
+        copied: Whether detlab may be there without being installed, as in containers. A path that differs from the
+            agent's would have trials of the process runtime start cold.
+    """
+    master = env["DET_MASTER"].rstrip("/")
+    found = {"MLFLOW_TRACKING_URI": f"{master}/mlflow", "MLFLOW_TRACKING_AUTH": "detlab"}
+    if copied:
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), str(PLUGINS)]))
+    certificate = env.get("DET_MASTER_CERT_FILE") or env.get("SSL_CERT_FILE")
+    if certificate and master.startswith("https:"):
+        found["MLFLOW_TRACKING_SERVER_CERT_PATH"] = env.get("MLFLOW_TRACKING_SERVER_CERT_PATH", certificate)
+    return found

@@ -28,7 +28,7 @@ from detlab.schemas.taskwire import (
 )
 from detlab.storage.base import StorageManager
 from detlab.storage.inventory import StoredCheckpoint, Uploads, inventory, remove
-from detlab.storage.own_folders import is_clusters_own
+from detlab.storage.own_folders import is_clusters_own, is_event_files
 from detlab.storage.unfinished import is_uuid
 
 LISTED = 1000
@@ -104,6 +104,8 @@ def _count(found: StorageFound, one: StoredCheckpoint, verdict: str, never: list
         found.never += [item] if len(found.never) < LISTED else []
     elif verdict == "kept":
         found.kept, found.kept_bytes = found.kept + 1, found.kept_bytes + one.bytes
+    elif verdict == "unknown" and is_event_files(one.uuid):
+        found.events, found.events_bytes = found.events + 1, found.events_bytes + one.bytes
     elif verdict == "unknown":
         found.unknown_count, found.unknown_bytes = found.unknown_count + 1, found.unknown_bytes + one.bytes
         found.unknown += [item] if len(found.unknown) < LISTED else []

@@ -11,7 +11,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from detlab.schemas.wire import PersonRequest, Wire
-from detlab.schemas.wire.grants import GrantTo
+from detlab.schemas.wire.grants import NAME_CHARS, GrantTo
+from detlab.schemas.wire.workspaces import REFERENCE_CHARS
 
 EXPERIMENT = "experiment"
 """`JobView.kind` of an experiment; else it is a `taskwire.TaskKind`."""
@@ -124,8 +125,20 @@ class JobWhy(Wire):
     """How many wait."""
 
 
-class QuotaTo(GrantTo):
-    """A user of the Hub, or one of its groups, whose members share the quota."""
+QuotaKind = Literal["user", "group", "workspace"]
+
+
+class QuotaTo(Wire):
+    """A user of the Hub, one of its groups, or a workspace: `NAME` of one's own, anybody's `OWNER/NAME`, or an id."""
+
+    kind: QuotaKind
+    name: str = Field(min_length=1, max_length=REFERENCE_CHARS)
+
+    @model_validator(mode="after")
+    def _short(self) -> Self:
+        if self.kind != "workspace" and len(self.name) > NAME_CHARS:
+            raise ValueError(f"name has more than {NAME_CHARS} characters")
+        return self
 
 
 class QuotaRequest(QuotaTo, PersonRequest):
@@ -140,6 +153,8 @@ class QuotaRequest(QuotaTo, PersonRequest):
     def _something(self) -> Self:
         if self.slots is None and self.storage is None:
             raise ValueError("name slots, storage or both")
+        if self.kind == "workspace" and self.storage is not None:
+            raise ValueError("a workspace has a quota of slots alone; those of storage are for users and groups")
         return self
 
 
@@ -150,7 +165,7 @@ class QuotaRemoval(QuotaTo):
     """Only this one; null: both."""
 
 
-class QuotaView(QuotaTo):
+class QuotaView(GrantTo):
     """A quota of slots that stands, and what is used of it."""
 
     slots: int
@@ -162,7 +177,7 @@ class QuotaView(QuotaTo):
     set_at: float = 0.0
 
 
-class StorageQuotaView(QuotaTo):
+class StorageQuotaView(GrantTo):
     """A quota of bytes that stands, and what is used of it."""
 
     storage: int
@@ -170,6 +185,17 @@ class StorageQuotaView(QuotaTo):
     """Bytes of checkpoints, code and outputs; the trash does not count."""
     set_by: str = ""
     set_at: float = 0.0
+
+
+class WorkspaceQuotaView(Wire):
+    """A quota of slots of all that lies in a workspace, and what is used of it."""
+
+    workspace_id: int
+    workspace: str
+    """`OWNER/NAME`."""
+    slots: int
+    held: int = 0
+    waiting: int = 0
 
 
 class UidView(Wire):
@@ -195,6 +221,8 @@ class QuotaList(Wire):
     """Of slots."""
     storage: list[StorageQuotaView] = []
     """Of bytes."""
+    workspaces: list[WorkspaceQuotaView] = []
+    """Of slots, of workspaces: to administrators all, to others those of which they are members."""
 
 
 # --- limits

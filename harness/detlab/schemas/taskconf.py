@@ -37,7 +37,8 @@ from detlab.schemas.expconf.blocks.scalars import (
     ignored,
 )
 from detlab.schemas.expconf.checks import suggestions
-from detlab.schemas.expconf.checks.check import errors_of, from_pydantic, in_order
+from detlab.schemas.expconf.checks.check import errors_of, in_order
+from detlab.schemas.expconf.checks.translating import from_pydantic
 from detlab.schemas.expconf.checks.unsupported import container_keys
 from detlab.schemas.expconf.checks.walk import visit
 from detlab.schemas.expconf.podspec import mistakes
@@ -96,7 +97,17 @@ class TaskResources(Block):
 class TaskConfig(Block):
     """One user task: what to run, where, and for how long it may idle."""
 
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"workspace", "project"})
+
     description: Text | None = Field(None, description="Display name; if it is left out, detlab makes one up.")
+    workspace: Text | None = Field(
+        None,
+        description="Workspace that it lies in, whose members see its state: one of yours by its name, or OWNER/NAME."
+        " Default: your personal one.",
+    )
+    project: Text | None = Field(
+        None, description="Project of the workspace that it lies in. Default: the one for what names none."
+    )
     entrypoint: Entrypoint | None = Field(
         None, description="Command line to run (commands only), or a list of its words."
     )

@@ -9,7 +9,7 @@ starts one, the Hub's spawner asks for the allocation (`SpawnRequest`).
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from detlab.schemas.wire import (
     ClusterView,
     ExperimentView,
     FailureView,
+    GivenView,
     PersonRequest,
     ProblemView,
     TrialState,
@@ -77,6 +78,17 @@ class TaskView(Wire):
     kind: TaskKind
     name: str
     owner: str
+    workspace: str = ""
+    """Where it lies, as `OWNER/NAME` if another user than the task's owner has made it; empty: its owner's personal
+    one."""
+    workspace_id: int | None = None
+    project: str = ""
+    project_id: int | None = None
+    may: Literal["read", "write", "own"] = "own"
+    """What the caller may do: see its state; also end it; all of it. An `admin` of its workspace may end it."""
+    opens: bool = True
+    """Whether the caller may open it, and read its output and files. Else only its state is here: who sees it as a
+    member of its workspace gets no address, no output, and of the config the resources and the image alone."""
     state: TrialState
     """ACTIVE, STOPPING_*, COMPLETED, CANCELED or ERROR."""
     allocation_state: AllocationState | None = None
@@ -253,6 +265,9 @@ class StorageFound(Wire):
     """Begun, perhaps published, and never committed; or deleted, and still there."""
     never_count: int = 0
     never_bytes: int = 0
+    events: int = 0
+    """Folders of event files, of trials of any cluster: `det experiment delete-tb-files` removes those of one's own."""
+    events_bytes: int = 0
     unknown: list[FoundItem] = []
     """Nothing says whose these are: they are left alone."""
     unknown_count: int = 0
@@ -305,6 +320,8 @@ class CreateTaskReply(Wire):
     created: bool = True
     warnings: list[ProblemView] = []
     config: dict[str, Any] = {}
+    given: list[GivenView] = []
+    """What its workspace gives."""
 
 
 class TaskPage(Wire):

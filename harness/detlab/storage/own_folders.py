@@ -41,9 +41,15 @@ def tensorboard_folder(cluster_id: str, experiment_id: int, trial_id: int) -> st
 _TENSORBOARD = re.compile(r"tensorboard-.+-[0-9]+-[0-9]+", re.DOTALL)
 
 
+def is_event_files(name: str) -> bool:
+    """Whether a folder at the top of a root is one of a trial's event files."""
+    numbered = _NUMBERED.fullmatch(name)
+    return any(_TENSORBOARD.fullmatch(one) is not None for one in (name, numbered[1] if numbered else ""))
+
+
 def is_clusters_own(name: str) -> bool:
     """Whether a folder at the top of a root is one that clusters make beside the checkpoints: event files, records."""
-    return _TENSORBOARD.fullmatch(name) is not None or name == ".owner"
+    return is_event_files(name) or name == ".owner"
 
 
 class OwnFolders:

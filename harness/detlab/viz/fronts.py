@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from detlab.schemas.wire import SeriesView, TrialView
 from detlab.viz.data import SearchData, curves_wanted
 from detlab.viz.drawing import finite, safe
+from detlab.viz.seeds import SeededPoint, points_of, seeds_of
 
 _LAST = 2
 """Points of each curve; the last one is always exact."""
@@ -71,7 +72,8 @@ class Judged:
     Attributes:
         aims: The metrics.
         bounds: The constraints whose metrics were reported.
-        points: By trial id, in creation order.
+        points: By trial id, in creation order; of a search with seeds one for each point, by the id of the first of its
+            trials that has one, with the means of all that have.
         front: Ids of the trials on the front, by their first metric, best first; all of them keep the constraints.
     """
 
@@ -79,6 +81,13 @@ class Judged:
     bounds: list[FrontBound]
     points: dict[int, FrontPoint]
     front: list[int]
+    seeds: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Of a search with seeds: the trials of each point."""
+
+    @property
+    def on_front(self) -> frozenset[int]:
+        """Ids of all trials on the front; of a search with seeds, those of its points."""
+        return frozenset(trial for key in self.front for trial in self.seeds.get(key, (key,)))
 
     @property
     def infeasible(self) -> list[int]:
@@ -104,17 +113,27 @@ def judge(search: SearchData, metrics: Sequence[str] | None = None, maximize: Co
     aims = [_aim(search, name, maximize) for name in names]
     bounds = [one for one in constraints(search.config) if search.curves(one.name, "validation")]
     points = _points(search, names, bounds)
+    seeds: dict[int, tuple[int, ...]] = {}
+    if seeds_of(search.config) > 1:
+        points, seeds = _means(points_of(search.snapshot.trials), points, bounds)
     feasible = {key: point.values for key, point in points.items() if point.violation == 0}
-    return Judged(aims, bounds, points, frontier(feasible, aims))
+    return Judged(aims, bounds, points, frontier(feasible, aims), seeds)
 
 
-def marked(config: Mapping[str, Any], values: Mapping[int, Mapping[str, float]]) -> frozenset[int]:
+def marked(
+    config: Mapping[str, Any], values: Mapping[int, Mapping[str, float]], trials: Iterable[TrialView] = ()
+) -> frozenset[int]:
     """Return the trials on the Pareto front by their last values; none of a search by fewer than two metrics.
 
     Args:
         config: The experiment's.
         values: Trial -> metric -> its last value.
+        trials: The trials; of a search with seeds those of a point count together, by their means.
     """
+    seeds = _seeds(config, trials)
+    values = {
+        key: _mean_values([values[trial] for trial in ids if trial in values]) for key, ids in seeds.items()
+    } or values
     aims, bounds = objectives(config), constraints(config)
     if len(aims) < 2:
         return frozenset()
@@ -124,7 +143,20 @@ def marked(config: Mapping[str, Any], values: Mapping[int, Mapping[str, float]])
         if all(finite(found.get(aim.name)) for aim in aims)
         and not any(bound.violation(found.get(bound.name)) for bound in bounds)
     }
-    return frozenset(frontier(points, aims))
+    return frozenset(trial for key in frontier(points, aims) for trial in seeds.get(key, (key,)))
+
+
+def _seeds(config: Mapping[str, Any], trials: Iterable[TrialView]) -> dict[int, tuple[int, ...]]:
+    """Return the trials of each point by the id of the first; nothing of a search without seeds."""
+    if seeds_of(config) < 2:
+        return {}
+    return {point.trials[0].id: tuple(one.id for one in point.trials) for point in points_of(trials)}
+
+
+def _mean_values(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the means of the metrics that all trials have."""
+    common = set(found[0]).intersection(*found[1:]) if found else set()
+    return {name: sum(one[name] for one in found) / len(found) for name in common}
 
 
 def shown_names(config: Mapping[str, Any], asked: Sequence[str] = ()) -> list[str]:
@@ -210,6 +242,30 @@ def _points(search: SearchData, names: Sequence[str], bounds: Sequence[FrontBoun
         if point is not None:
             points[trial.id] = point
     return points
+
+
+def _means(
+    seeded: Sequence[SeededPoint], points: Mapping[int, FrontPoint], bounds: Sequence[FrontBound]
+) -> tuple[dict[int, FrontPoint], dict[int, tuple[int, ...]]]:
+    """Return one point for the trials that differ by their seed only, with the means, and which trials these are."""
+    found: dict[int, FrontPoint] = {}
+    seeds = {}
+    for one in seeded:
+        known = [points[trial.id] for trial in one.trials if trial.id in points]
+        if known:
+            values = tuple(sum(column) / len(known) for column in zip(*(point.values for point in known), strict=True))
+            given = tuple(map(_mean, zip(*(point.constrained for point in known), strict=True)))
+            broken = sum((bound.violation(value) for bound, value in zip(bounds, given, strict=True)), 0.0)
+            newest = max(known, key=lambda point: point.step)
+            key = known[0].trial.id
+            found[key] = FrontPoint(known[0].trial, newest.step, newest.time, values, given, broken)
+            seeds[key] = tuple(point.trial.id for point in known)
+    return found, seeds
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None
 
 
 def _last(

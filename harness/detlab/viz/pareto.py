@@ -62,14 +62,16 @@ def pareto_front(
             figure.add_scatter(**trace, showlegend=at == 1, row=1, col=at)
         figure.update_xaxes(title=found.aims[across].said, row=1, col=at)
         figure.update_yaxes(title=found.aims[up].said, row=1, col=at)
-    about = _about(found, len(search.snapshot.trials) - len(found.points))
+    judged = sum(map(len, found.seeds.values())) or len(found.points)
+    about = _about(found, len(search.snapshot.trials) - judged)
     figure.update_layout(title={"text": title, "subtitle": {"text": about}}, height=460)
     return figure
 
 
 def _about(found: Judged, left_out: int) -> str:
     broken = len(found.infeasible)
-    parts = [f"{len(found.front)} of {len(found.points)} trials are on the front"]
+    kind = "points, means of their seeds," if found.seeds else "trials"
+    parts = [f"{len(found.front)} of {len(found.points)} {kind} are on the front"]
     if broken:
         who = "all break" if broken == len(found.points) else "1 breaks" if broken == 1 else f"{broken} break"
         parts.append(f"{who} a constraint")

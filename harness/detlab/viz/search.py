@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from detlab.schemas.wire import CurvesView, SeriesView, TrialView
+from detlab.viz.bands import banded
 from detlab.viz.data import (
     ExperimentLike,
     HyperparameterAxis,
+    SearchData,
     curves_wanted,
     search_of,
     stopped_or_failed,
@@ -42,7 +45,7 @@ def learning_curves(
         max_trials: How many trials to ask an experiment for; the best are among them.
 
     Returns:
-        A `plotly.graph_objects.Figure`: one line per trial.
+        A `plotly.graph_objects.Figure`: a line for each trial; of a search with seeds, for the mean of each point.
 
     Raises:
         DetlabError: plotly is not installed.
@@ -55,8 +58,16 @@ def learning_curves(
         return empty(title, "No trials yet.")
     if not any(curve.steps for _, curve in curves):
         return empty(title, f"No trial has reported {safe(name)} in group {safe(group)} yet.")
-    best = search.best if name == search.metric else None
     figure = plotly_module("graph_objects").Figure()
+    merged = search.by_point()
+    best = merged.best if name == search.metric else None
+    if merged.points:
+        for trace in _means(merged, curves, best):
+            figure.add_scatter(**trace)
+        figure.update_layout(title=titled(title, merged), showlegend=len(merged.points) <= MOST_IN_LEGEND)
+        figure.update_xaxes(title="batches")
+        figure.update_yaxes(title=f"{safe(name)} (mean ± sd)", type="log" if log_y else "linear")
+        return figure
     for trial, curve in sorted(curves, key=lambda pair: pair[0].id == best):  # the best one on top
         figure.add_scatter(**_line(trial, curve, best=trial.id == best))
     figure.update_layout(title=titled(title, search), showlegend=len(curves) <= MOST_IN_LEGEND)
@@ -144,6 +155,18 @@ def metric_by_hyperparameter(source: ExperimentLike | CurvesView, *, max_trials:
         height=max(360, 280 * rows),
     )
     return figure
+
+
+def _means(search: SearchData, curves: Sequence[tuple[TrialView, SeriesView]], best: int | None) -> Iterator[Any]:
+    """Yield a line for each point of a search with seeds: the mean of its trials, with a band of one deviation."""
+    by_trial = {trial.id: curve for trial, curve in curves if curve.steps}
+    for place, (key, point) in enumerate(sorted(search.points.items(), key=lambda pair: pair[0] == best)):
+        lines = [by_trial[trial.id] for trial in point.trials if trial.id in by_trial]
+        colour = BEST if key == best else COLOURS[place % len(COLOURS)]
+        about = f"<b>{point.text}</b><br>%{{y:.6g}} after %{{x}} batches<extra></extra>"
+        name = f"trials {', '.join(str(trial.id) for trial in point.trials)}{', best' if key == best else ''}"
+        for trace in banded(lines, name, colour, "batches", width=3 if key == best else 1.5):
+            yield {**trace, "hovertemplate": about} if "hoverinfo" not in trace else trace
 
 
 def _line(trial: TrialView, curve: SeriesView, *, best: bool) -> dict[str, Any]:

@@ -23,6 +23,8 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "image": ("environment", "image"),
     "runtime": ("runtime",),
     "idle_timeout": ("idle_timeout",),
+    "workspace": ("workspace",),
+    "project": ("project",),
 }
 """Names of the form, and the place of each in the task config."""
 _WORDS = {
@@ -31,6 +33,8 @@ _WORDS = {
     "image": "Image",
     "runtime": "Runtime",
     "idle_timeout": "Idle timeout",
+    "workspace": "Workspace",
+    "project": "Project",
 }
 _OTHERS = ("kind", "name", "config", "bundle", "experiment_ids", "trial_ids")
 NAME_CHARS = 200

@@ -33,9 +33,9 @@ def known_experiment(s: Session, owner: str, key: str | None) -> ExperimentRow |
     )
 
 
-def note_experiment(s: Session, owner: str, key: str | None, experiment_id: int, now: float) -> None:
-    """Note which experiment a submit makes, if it has a key; a task's row holds its own."""
-    if key:
+def note_experiment(s: Session, owner: str, key: str | None, experiment_id: int | None, now: float) -> None:
+    """Note which experiment a submit makes, if it has a key and there is one; a task's row holds its own."""
+    if key and experiment_id is not None:
         s.add(Idempotency(owner=owner, key=key, experiment_id=experiment_id, created_at=now))
 
 

@@ -165,7 +165,10 @@ def error_view(error: BaseException) -> ErrorView:
             phrase = error.reason or HTTPStatus(error.status_code).phrase
             return ErrorView(code=f"http.{error.status_code}", message=phrase)
     return ErrorView(
-        code="internal", message="the master failed to answer; its log says why", hint="See logs/master.log"
+        code="internal",
+        message="the master failed to answer; its log says why",
+        hint="Whoever runs the master finds it in .detlab/logs/master.log where `det up` started it, else in its"
+        " service's log",
     )
 
 
@@ -197,7 +200,8 @@ class Guarded(Recognized):
             declared = getattr(own, "operation", None)
             if not isinstance(declared, Operation):
                 raise TypeError(f"{cls.__name__}.{verb.lower()} declares no scope: decorate it with needs(...)")
-            if verb in CHANGING and declared.action is None and Scope.PUBLIC not in declared.scopes:
+            reads = declared.reads or Scope.PUBLIC in declared.scopes
+            if verb in CHANGING and declared.action is None and not reads:
                 raise TypeError(f"{cls.__name__}.{verb.lower()} names no action: needs(..., action=Action....)")
             public, people = Scope.PUBLIC in declared.scopes, bool(PEOPLE & declared.scopes)
             wrong = misdeclared(declared.cross_site, verb, public=public, people=people)

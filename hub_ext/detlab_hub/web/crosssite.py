@@ -30,6 +30,8 @@ class CrossSite(StrEnum):
     """It is ignored: all callers get the same reply."""
     TOKEN = "token"  # noqa: S105 - a rule's name
     """Never: the callers are programs, which send a token."""
+    BEARER = "bearer"
+    """Never, though people may call it: by programs of other makers, which send a token of theirs."""
     PAGE = "page"
     """On navigation from any site. Only for verbs that change nothing, with replies that no other site can read."""
     LINK = "link"
@@ -40,7 +42,7 @@ class CrossSite(StrEnum):
     @property
     def sessions(self) -> bool:
         """Whether a session ever counts."""
-        return self not in {CrossSite.OPEN, CrossSite.TOKEN}
+        return self not in {CrossSite.OPEN, CrossSite.TOKEN, CrossSite.BEARER}
 
 
 class Handler(Protocol):
@@ -136,7 +138,7 @@ def misdeclared(rule: CrossSite, verb: str, *, public: bool, people: bool) -> st
     """
     if (rule is CrossSite.OPEN) != public:
         return "what is public is open to all sites, and nothing else is"
-    if rule.sessions != people:
+    if (not people) if rule is CrossSite.BEARER else rule.sessions != people:
         return "sessions are people's: a verb for people says when theirs counts, one for programs takes none"
     if rule in {CrossSite.PAGE, CrossSite.LINK} and verb not in READING:
         return f"a {verb} asks for the XSRF token"

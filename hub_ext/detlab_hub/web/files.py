@@ -6,8 +6,8 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -143,3 +143,46 @@ def _closing(chunks: Generator[bytes]) -> Iterator[Generator[bytes]]:
     finally:
         with suppress(ValueError):
             chunks.close()
+
+
+class StreamedDownload(Download):
+    """Base of routes that send a file whose length is not known before its end."""
+
+    async def send_parts(self, opening: Coroutine[Any, Any, tuple[str, str, AsyncGenerator[bytes]]]) -> None:
+        """Send a file that is made meanwhile, as a download.
+
+        An error before its first byte is answered like any other; after that the connection is closed, and the reader
+        sees that the end is missing.
+
+        Args:
+            opening: Finds out what is sent: its name, its media type, and its bytes.
+
+        Raises:
+            Unavailable: Too many downloads are under way.
+        """
+
+        async def send() -> None:
+            name, media, parts = await opening
+            async with aclosing(parts):
+                await self._send_parts(name, media, parts)
+
+        await self._while_here(send, opening.close)
+
+    async def _send_parts(self, name: str, media: str, parts: AsyncGenerator[bytes]) -> None:
+        begun = False
+        try:
+            async for part in parts:
+                if part and not begun:
+                    self.set_header("Content-Type", media)
+                    self.set_header("Content-Disposition", f'attachment; filename="{name}"')
+                begun = begun or bool(part)
+                if part:
+                    self.write(part)
+                    await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(self.flush())), PATIENCE)
+        except StreamClosedError:
+            return
+        except (DetlabError, TimeoutError) as problem:
+            if not begun:
+                raise
+            _log.warning("%s broke off: %s", self.request.path, str(problem) or "the client does not read")
+            self.request.connection.stream.close()  # type: ignore[union-attr]  # over HTTP/1 there is one

@@ -47,10 +47,16 @@ POLICY = (
 VIEWS = (
     "new",
     "work",
+    "experiments",
+    "trials",
     "queue",
     "cluster",
+    "compare",
     "models",
     "storage",
+    "workspaces",
+    "shared",
+    "settings",
     "nodes",
     "everybody",
     "quotas",
@@ -59,7 +65,7 @@ VIEWS = (
     "audit",
     "service",
 )
-"""Views with an address of their own, beside experiments, trials, tasks and models; the script tells them apart."""
+"""Views with an address of their own, beside an experiment, a trial, tasks and models; the script tells them apart."""
 
 _RECENT = 20
 _FOREVER = "public, max-age=31536000, immutable"
@@ -214,6 +220,26 @@ class ModelVersionPage(Page):
     @needs("read", cross_site="page", media="text/html")
     async def get(self, model: str, version: str) -> None:
         """Show the hub page; its script asks for the version and says so if there is none."""
+        self.shell()
+
+
+@page("workspaces/{workspace}")
+class WorkspacePage(Page):
+    """The hub page at a workspace."""
+
+    @needs("read", cross_site="page", media="text/html")
+    async def get(self, workspace: str) -> None:
+        """Show the hub page; its script asks for the workspace and says so if there is none."""
+        self.shell()
+
+
+@page("workspaces/{workspace}/projects/{project}")
+class ProjectPage(Page):
+    """The hub page at a project of a workspace."""
+
+    @needs("read", cross_site="page", media="text/html")
+    async def get(self, workspace: str, project: str) -> None:
+        """Show the hub page; its script asks for the project and says so if there is none."""
         self.shell()
 
 

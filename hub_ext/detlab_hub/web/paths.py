@@ -20,6 +20,8 @@ class Route:
     path: str
     """Below the API's prefix, that of a page below the service's; parts in braces are arguments of the verbs."""
     page: bool = False
+    protocol: bool = False
+    """Whether it is of a protocol of other makers: below the service's prefix, and no page."""
     relayed: bool = False
     """Whether the Jupyter Server extension passes it on for the front ends in JupyterLab."""
     often: bool = False
@@ -58,6 +60,16 @@ def page(*paths: str) -> Callable[[H], H]:
 
     def declare(cls: H) -> H:
         _declare(cls, *(Route(path, page=True) for path in paths))
+        return cls
+
+    return declare
+
+
+def protocol(*paths: str) -> Callable[[H], H]:
+    """Serve paths below the service's prefix by a class, for clients of other makers."""
+
+    def declare(cls: H) -> H:
+        _declare(cls, *(Route(path, page=True, protocol=True) for path in paths))
         return cls
 
     return declare

@@ -56,16 +56,25 @@ def _order(route: Route) -> tuple[bool, list[tuple[bool, str]]]:
 _DECLARED = declared(handlers())
 API: list[tuple[str, type[Guarded]]] = [(route.path, cls) for route, cls in _DECLARED if not route.page]
 """Path below `/services/detlab/api/v1/` and its handler."""
-PAGES: list[tuple[str, type[Guarded]]] = [(route.path, cls) for route, cls in _DECLARED if route.page]
+PAGES: list[tuple[str, type[Guarded]]] = [
+    (route.path, cls) for route, cls in _DECLARED if route.page and not route.protocol
+]
 """Path below `/services/detlab/` and its handler."""
+PROTOCOLS: list[tuple[str, type[Guarded]]] = [(route.path, cls) for route, cls in _DECLARED if route.protocol]
+"""The same for protocols of other makers, which have errors of their own."""
 RELAYED: list[str] = [route.path for route, _ in _DECLARED if route.relayed]
 """The paths of the API that the Jupyter Server extension passes on."""
 
-_PATTERNS = {"experiment_id": r"[0-9]{1,18}", "trial_id": r"[0-9]{1,18}"}
+_PATTERNS = {
+    "experiment_id": r"[0-9]{1,18}",
+    "trial_id": r"[0-9]{1,18}",
+    "artifact_path": r".+",
+    "anything": r".*",
+}
 
 
 def pattern_of(path: str) -> str:
-    """Return the regular expression of a route; ids are digits, everything else is one segment."""
+    """Return the regular expression of a route; ids are digits, else one segment, but for paths of files."""
     parts = re.split(r"\{(\w+)\}", path)
     literal = [re.escape(part) for part in parts[::2]]
     groups = [f"(?P<{name}>{_PATTERNS.get(name, '[^/]+')})" for name in parts[1::2]]
@@ -75,7 +84,7 @@ def pattern_of(path: str) -> str:
 def rules(prefix: str = SERVICE_PREFIX) -> list[tuple[str, type[Guarded]]]:
     """Return the router's rules: full patterns and handlers, the API first."""
     found = [(re.escape(prefix + API_PREFIX) + pattern_of(path), cls) for path, cls in API]
-    return found + [(re.escape(prefix) + pattern_of(path), cls) for path, cls in PAGES]
+    return found + [(re.escape(prefix) + pattern_of(path), cls) for path, cls in PAGES + PROTOCOLS]
 
 
 @dataclass(frozen=True)
@@ -105,7 +114,7 @@ def make_application(services: Services, identifier: auth.Identifier, settings: 
         background=settings.background,
         hub_public_url=settings.hub_public_url,
         prefix=settings.prefix,
-        templates={cls: path for path, cls in [*reversed(PAGES), *reversed(API)]},
+        templates={cls: path for path, cls in [*reversed(PROTOCOLS), *reversed(PAGES), *reversed(API)]},
         openapi=cache(lambda: describe([(settings.prefix + API_PREFIX + path, cls) for path, cls in API])),
         cookie_secret=settings.cookie_secret,
         xsrf_cookie_kwargs=dict(auth.COOKIES),

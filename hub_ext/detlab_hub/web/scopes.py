@@ -106,6 +106,8 @@ class Operation:
     streams: type[BaseModel] | None = None
     accepts: str | None = None
     """Media type of a body that is not JSON."""
+    reads: bool = False
+    """Whether it changes nothing, though its verb says so: in a protocol of other makers."""
     encoder: TypeAdapter[Any] | None = field(default=None, repr=False)
 
 
@@ -133,6 +135,7 @@ def needs(
     media: str = "application/json",
     streams: type[BaseModel] | None = None,
     accepts: str | None = None,
+    reads: bool = False,
 ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Coroutine[Any, Any, None]]]:
     """Declare which scopes (any of them) a verb asks for, and bind its arguments by their annotations.
 
@@ -146,6 +149,7 @@ def needs(
         media: Media type of the reply, when the handler writes it by itself.
         streams: Model of each line of an ndjson stream.
         accepts: Media type of the body, when it is not JSON.
+        reads: Whether it changes nothing, though its verb does elsewhere: for protocols of other makers.
 
     Raises:
         ValueError: There is no scope, or a scope or rule is not in the vocabulary; or the scopes are not those of the
@@ -159,7 +163,7 @@ def needs(
 
     def decorate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Coroutine[Any, Any, None]]:
         operation = _describe(
-            method, wanted, action, rule, status=status, media=media, streams=streams, accepts=accepts
+            method, wanted, action, rule, status=status, media=media, streams=streams, accepts=accepts, reads=reads
         )
 
         @functools.wraps(method)
@@ -189,6 +193,7 @@ def _describe(
     media: str,
     streams: type[BaseModel] | None,
     accepts: str | None,
+    reads: bool,
 ) -> Operation:
     hints = typing.get_type_hints(method, include_extras=True)
     reply = hints.pop("return", None)
@@ -210,6 +215,7 @@ def _describe(
         media="application/x-ndjson" if streams else media,
         streams=streams,
         accepts=accepts,
+        reads=reads,
         encoder=TypeAdapter(reply) if reply is not None else None,
     )
 

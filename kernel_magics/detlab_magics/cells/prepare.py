@@ -35,11 +35,18 @@ class PreparedSubmission:
     source: dict[str, Any]
     places: Places | None = None
     warnings: list[Problem] = field(default_factory=list)
+    forked_from: int | None = None
+    """The experiment that it is a fork of."""
+    code: str | None = None
+    """Digest of that one's code, which runs instead of the bundle."""
+    own_code: bool = True
+    """Whether the bundle is what runs."""
 
     @property
     def key(self) -> str:
         """What makes two submissions the same: configuration and code."""
-        text = json.dumps(self.config, sort_keys=True, default=str) + self.bundle.digest
+        text = json.dumps(self.config, sort_keys=True, default=str)
+        text += self.bundle.digest if self.own_code else f"{self.forked_from} {self.code}"
         return hashlib.sha256(text.encode()).hexdigest()
 
 

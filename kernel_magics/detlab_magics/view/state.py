@@ -173,7 +173,7 @@ class ViewState:
         """Return the trials on the Pareto front of a search by several metrics, as of their last values."""
         from detlab.viz.fronts import marked
 
-        return marked(self.config, self.latest)
+        return marked(self.config, self.latest, self.trials.values())
 
     def counted(self) -> tuple[int, int, int]:
         """Return how many trials have ended, run now, and are known to exist."""

@@ -175,14 +175,14 @@ def table(state: ViewState, limit: int = MAX_ROWS) -> tuple[list[str], list[list
     several = len(shown_names(state.config)) > 1
     header = [
         "trial",
-        plain(state.experiment.metric, 32) or "metric",
+        f"best {plain(state.experiment.metric, 32) or 'metric'}",
         "steps",
         "state",
-        *(plain(n, 24) for n in state.metrics),
+        *(f"last {plain(n, 24)}" for n in state.metrics),
         *(["pareto"] if several else []),
-        *(plain(n, 24) for n in varied),
-        *([WHY] if why else []),
     ]
+    header += [f"hp.{n}" if n in header else n for n in (plain(n, 24) for n in varied)]
+    header += [WHY] if why else []
     rows = [
         [str(t.id), best_value(t), str(t.steps_completed), trial_outcome(t)]
         + [number(state.latest.get(t.id, {}).get(name)) for name in state.metrics]

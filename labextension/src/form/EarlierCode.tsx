@@ -15,7 +15,7 @@ export function EarlierCode({ chosen, onChoose }: {
   const id = useId();
   const experiments = useStore(snapshot => snapshot.experiments);
   const recent = experiments.filter(one => one.bundle !== null).slice(0, MOST_EXPERIMENTS);
-  // A clone begins with the code of any experiment, listed here or not.
+  // A fork begins with the code of any experiment, listed here or not.
   const withCode = chosen && !recent.some(one => one.id === chosen.id) ? [chosen, ...recent] : recent;
   if (!withCode.length) return null;
   return (

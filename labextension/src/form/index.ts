@@ -2,5 +2,5 @@
 
 export { ExperimentForm, type FormProps, type Section } from './ExperimentForm';
 export type { Schema } from './schema';
-export { cloneText, maskedIn } from './cloning';
+export { forkText } from './forking';
 export { EXPERIMENT_SECTIONS, experimentText, RUN_SECTIONS, RUN_TEXT } from './starting';

@@ -3,8 +3,11 @@
 import { Level, LEVELS } from '../components/logs/filter';
 import { Api, ApiError } from '../state/api';
 import type { Event, ExperimentView, GrantList, LogLine, SeriesView, TrialView } from '../state/wire';
+import * as compared from './comparison';
 import * as made from './fixtures';
+import * as found from './finding';
 import * as kept from './registry';
+import * as teams from './teams';
 
 export interface Case {
   experiment?: Partial<ExperimentView>;
@@ -67,6 +70,11 @@ export class FixtureApi implements Api {
   async del<T>(path: string): Promise<T> {
     this.asked.push(`DELETE ${path}`);
     return {} as T;
+  }
+
+  async blob(path: string): Promise<Blob> {
+    this.asked.push(`GET ${path}`);
+    return new Blob(['id\n']);
   }
 
   async text(path: string): Promise<string> {
@@ -137,14 +145,27 @@ export class FixtureApi implements Api {
 
   private answer(path: string, query: URLSearchParams): unknown {
     const [kind, id, part, ...rest] = path.split('/');
+    if (path === 'trials' || path === 'experiments') return this.table(path, query);
+    if (path === 'filters/complete') return found.completions(query, this.of.hostile);
+    if (path === 'saved-views') return { items: this.of.trials ? found.views(this.of.hostile) : [], next: null };
     if (path === 'overview') return JSON.parse(this.overview);
+    if (path === 'experiments') return { items: this.of.trials ? Array.from({ length: 12 }, (_, i) => this.experiment({ id: 40 - i, workspace_id: 7, workspace: 'vision', project_id: 3, project: 'digits', ...(i % 3 === 1 ? { state: 'COMPLETED', owner: 'ben' } : {}) })) : [], next: null };
     if (kind === 'experiments') return this.ofExperiment(part, query);
+    if (kind === 'workspaces') return this.ofTeams(id, part, rest[0]);
     if (kind === 'trials') return this.ofTrial(Number(id), part, rest, query);
+    if (kind === 'tasks' && id === undefined) return { items: this.of.trials ? teams.tasks(this.of.hostile ?? false) : [], next: null };
     if (kind === 'tasks') return this.ofTask(id!, part, query);
     if (kind === 'models') return this.ofModel(id, part, rest, query);
     if (kind === 'checkpoints' && part === undefined) return made.checkpoint(5);
+    if (kind === 'comparison') return this.ofComparison(id, query);
     if (path === 'storage/usage') return this.ofStorage(query);
     return undefined;
+  }
+
+  private table(table: 'trials' | 'experiments', query: URLSearchParams): unknown {
+    const problem = found.problemOf(query.get('filter') ?? '');
+    if (problem) throw new ApiError(422, { code: 'config.invalid', message: problem, problems: [{ path: 'filter', message: problem, hint: null, level: 'error' }] });
+    return found[table](this.of.trials, query, this.of.hostile);
   }
 
   private ofExperiment(part: string | undefined, query: URLSearchParams): unknown {
@@ -200,6 +221,22 @@ export class FixtureApi implements Api {
     if (part === 'compare') return kept.comparison((query.get('versions') ?? '').split(',').map(Number), hostile);
     if (last === 'lineage') return kept.lineage(hostile);
     return version === undefined ? { items: this.of.trials ? [5, 4, 3, 2, 1].map(number => of(number)) : [], after: null } : of(Number(version));
+  }
+
+  private ofComparison(part: string | undefined, query: URLSearchParams): unknown {
+    const of = { trials: this.trials(), points: this.of.points, hostile: this.of.hostile };
+    if (part === 'curves') return compared.curves(of, query);
+    return part === 'code' ? compared.code(query, this.of.hostile) : compared.comparison(of, query);
+  }
+
+  private ofTeams(id: string | undefined, part: string | undefined, project: string | undefined): unknown {
+    const hostile = this.of.hostile ?? false;
+    // Who has done nothing yet works alone, too.
+    if (id === undefined) return { items: this.of.trials ? teams.workspaces(hostile) : teams.workspaces(false).slice(0, 1), after: null };
+    if (part === 'members') return teams.members(hostile);
+    if (part === 'projects' && project !== undefined) return teams.projects(hostile).find(one => String(one.id) === project);
+    if (part === 'projects') return { items: this.of.trials ? teams.projects(hostile) : [], after: null };
+    return teams.workspaces(hostile).find(one => String(one.id) === id);
   }
 
   private ofStorage(query: URLSearchParams): unknown {

@@ -30,12 +30,12 @@ export const HOSTILE = {
 export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
   return {
     shortened: [],
-    id: 12, name: 'digits: width and learning rate', description: null, labels: [], notes: null, paused_at: null, paused_seconds: 0, edited_at: null, archived_at: null, owner: 'alice', may: 'own', workspace: 'Uncategorized',
-    project: 'Uncategorized', state: 'ACTIVE', searcher: 'adaptive_asha', metric: 'validation_error', smaller_is_better: true,
+    id: 12, name: 'digits: width and learning rate', description: null, labels: [], notes: null, paused_at: null, paused_seconds: 0, edited_at: null, archived_at: null, owner: 'alice', may: 'own', workspace: 'Uncategorized', workspace_id: null,
+    project: 'Uncategorized', project_id: null, state: 'ACTIVE', searcher: 'adaptive_asha', metric: 'validation_error', smaller_is_better: true,
     time_metric: 'batches', max_time: 1000, log_retention_days: null, progress: 0.42, trials_total: 64, trials: { COMPLETED: 24, ERROR: 2, ACTIVE: 6, RUNNING: 4 },
     best: { trial_id: 117, trial_index: 17, steps_completed: 960, value: 0.0214, checkpoint: uuid(17) },
     created_at: BEGAN - 30, started_at: BEGAN, ended_at: null, pending_reason: null, warnings: [], bundle: 'sha256:ab',
-    config: CONFIG, failure: null, card: null, budgets: [], deletion: null, search_task: null, unmanaged: false, source: {}, ...over
+    config: CONFIG, failure: null, card: null, budgets: [], deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
   };
 }
 
@@ -79,6 +79,7 @@ export function trial(index: number, count: number, over: Partial<TrialView> = {
     latest_validation: failed ? null : index === 17 ? 0.0219 : best * 1.04, latest_checkpoint: failed ? null : uuid(index),
     agent_id: running ? `node-${1 + (index % 2)}` : null, slots: running ? [`cuda:${index % 4}`] : [],
     started_at: BEGAN + (600 * index) / count, ended_at: running ? null : BEGAN + (600 * index) / count + steps / 8,
+    worked: running ? 0 : steps / 8, works_since: running ? BEGAN + (600 * index) / count : null,
     pending_reason: running && index >= count - 2 ? 'all 4 slots of pool default are in use' : null, stop_evidence: stopped ? 'at batches 300: 0.211 is worse than 0.183, the median of 12 trials (median)' : '', would_stop: [], parent: null, asked_by: '', asked_at: null, warnings: [],
     policy_matches: [], attempts: [], failure: failed ? FAILURE : null, card: null, summary: {}, summary_left_out: 0, metadata: {}, ...over
   };
@@ -135,7 +136,7 @@ export function checkpoint(index: number): CheckpointView {
     ({ size, digest: `sha256:${tag.repeat(8)}`, mode: 0o644 });
   return {
     shortened: [],
-    uuid: uuid(index), trial_id: 100 + index, experiment_id: 12, run: 1, steps_completed: 250 + 10 * index, state: index % 7 === 5 ? 'DELETED' : 'COMPLETED',
+    uuid: uuid(index), trial_id: 100 + index, experiment_id: 12, tracked_run: '', run: 1, steps_completed: 250 + 10 * index, state: index % 7 === 5 ? 'DELETED' : 'COMPLETED',
     created_at: BEGAN + 600 + index * 30, size: 1_834_002 + index * 1000, files: {
       'model_0.safetensors': file(1_801_000, 'a1b2c3d4'), 'trainer.json': file(8_002, 'b2c3d4e5'), 'trainer.safetensors': file(25_000, 'c3d4e5f6')
     },
@@ -186,6 +187,7 @@ export function logLine(id: number, over: Partial<LogLine> = {}): LogLine {
 export function task(over: Partial<TaskView> = {}): TaskView {
   return {
     shortened: [],
+    workspace: '', workspace_id: null, project: '', project_id: null, may: 'own', opens: true,
     id: 'nb-7f3a', kind: 'notebook', name: 'exploring-heron', owner: 'alice', state: 'ACTIVE', allocation_state: 'RUNNING', display_state: 'RUNNING',
     end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1', resource_pool: 'default', runtime: 'docker', image: 'detlab/notebook:1',
     priority: 42, server_name: 'nb-7f3a', url: '/user/alice/nb-7f3a/lab', server_host: '', created_at: BEGAN, started_at: BEGAN + 6, ended_at: null, exit_code: null,

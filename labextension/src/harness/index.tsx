@@ -8,12 +8,18 @@ import { createRoot } from 'react-dom/client';
 import { flushSync } from 'react-dom';
 
 import { ConfirmDialog } from '../components/common';
+import { CompareRuns } from '../components/compare';
+import { idsOf } from '../components/compare/link';
 import { ExperimentTab, ExperimentView } from '../components/experiment/index';
+import { RunsPage } from '../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
 import { Panel } from '../components/panel';
+import { SettingsPage } from '../components/settings/SettingsPage';
 import { StoragePage } from '../components/storage';
+import { ProjectPage, SharedPage, WorkspacePage, WorkspacesPage } from '../components/workspaces';
 import { TaskView, TrialTab, TrialView } from '../components/trial';
-import { AppContext, AppProvider, Plotly, Question } from '../state/context';
+import { loadPlotly } from '../hub/plotlyloader';
+import { AppContext, AppProvider, Question, WorkspaceTab } from '../state/context';
 import { Store } from '../state/store';
 import { LiveView } from '../widget/LiveView';
 import { Case, FixtureApi } from './api';
@@ -33,6 +39,7 @@ const CASES: Record<string, Case> = {
   silent: { trials: 0, curves: 0, points: 0, logs: 0, experiments: 0, silent: true },
   none: { trials: 0, curves: 0, points: 0, logs: 0, experiments: 1, experiment: { best: null, trials: {}, progress: 0 } },
   one: { trials: 1, curves: 1, points: 100, logs: 10, experiments: 1 },
+  compared: { trials: 40, curves: 40, points: 500, logs: 10, experiments: 1 },
   three: { trials: 3, curves: 3, points: 40, logs: 10, experiments: 1 },
   many: { trials: 200, curves: 100, points: 60, logs: 10, experiments: 1 },
   due: { trials: 12, curves: 0, points: 0, logs: 10, experiments: 1, due: true },
@@ -61,7 +68,8 @@ const app: AppContext = {
   openUrl: url => void done.push(`open ${url}`),
   confirm: question => ask(question),
   notify: message => void done.push(`notify ${message}`),
-  plotly: async () => ((await import(new URL('plotly.js', location.href).href)) as { default: Plotly }).default
+  theme: { chosen: () => 'system', choose: choice => void done.push(`theme ${choice}`) },
+  plotly: () => loadPlotly(new URL('plotly.js', location.href).href)
 };
 
 function View(): ReactElement {
@@ -75,7 +83,14 @@ function View(): ReactElement {
     case 'model': return <ModelPage name={id ?? 'digits'} />;
     case 'version': return <VersionPage model="digits" version={Number(id ?? 5)} />;
     case 'compare': return <ComparePage model="digits" versions={(id ?? '3,5').split(',')} />;
+    case 'comparison': return <CompareRuns trials={idsOf(query.get('trials') ?? '100,101,102,103,104')} experiments={idsOf(query.get('experiments') ?? '')} view={location.search} />;
     case 'storage': return <StoragePage />;
+    case 'workspaces': return <WorkspacesPage />;
+    case 'workspace': return <WorkspacePage workspace={id ?? '7'} tab={tab as WorkspaceTab} />;
+    case 'project': return <ProjectPage workspace="7" project={id ?? '3'} />;
+    case 'shared': return <SharedPage />;
+    case 'settings': return <SettingsPage />;
+    case 'runs': return <RunsPage table={tab === 'experiments' ? 'experiments' : 'trials'} query={location.search.slice(1).replace(/(^|&)view=runs/, '')} />;
     case 'notebook': return <div className="det-live"><LiveView view={notebookView(api.of)} advice={null} /></div>;
     default: return <ExperimentView id={12} tab={tab as ExperimentTab} />;
   }

@@ -31,7 +31,7 @@ export function model(over: Partial<ModelView> = {}): ModelView {
     shortened: [],
     id: 1, name: 'digits', owner: 'alice', description: 'Handwritten digits, one hidden layer', notes: NOTES,
     metadata: { dataset: 'optdigits', reviewers: ['bob', 'carol'], limit_ms: 12.5 }, labels: ['vision', 'small'], archived: false, created_at: BEGAN - 9 * DAY,
-    updated_at: BEGAN - 3600, versions: 5, latest: 5, moving: { staging: 5, production: 3 }, right: 'own', reference: over.name ?? 'digits', ...over
+    updated_at: BEGAN - 3600, versions: 5, latest: 5, moving: { staging: 5, production: 3 }, right: 'own', reference: over.name ?? 'digits', workspace: '', workspace_id: null, ...over
   };
 }
 
@@ -56,7 +56,7 @@ export function version(number: number, over: Partial<VersionView> = {}): Versio
     comment: number === 5 ? 'The best of the search over width and learning rate' : '', notes: number === 5 ? 'Needs a **recheck** on rotated digits before it goes to production.' : '', metadata: number === 5 ? { approved: false } : {}, owner: number % 2 ? 'alice' : 'bob',
     created_at: BEGAN - (6 - number) * DAY, updated_at: BEGAN - (6 - number) * DAY, checkpoint: uuid(number), checkpoint_state: 'COMPLETED', size: 1_834_002 + number * 120_000,
     manifest_digest: `sha256:${'9f'.repeat(32)}`, format: number === 1 ? 'pickle' : 'safetensors', lineage: {
-      experiment_id: 10 + number, experiment_name: 'digits: width and learning rate', trial_id: 100 + number, run: 1, steps_completed: 200 * number, hyperparameters: { lr: 0.003 / number, width: 64 * number, optimizer: number > 2 ? 'adamw' : 'adam', dropout: 0.1 },
+      experiment_id: 10 + number, experiment_name: 'digits: width and learning rate', trial_id: 100 + number, tracked_run: '', run: 1, steps_completed: 200 * number, hyperparameters: { lr: 0.003 / number, width: 64 * number, optimizer: number > 2 ? 'adamw' : 'adam', dropout: 0.1 },
       metrics: { accuracy, loss: 0.31 - 0.03 * number, 'training.loss': 0.22 - 0.03 * number, 'validation.accuracy': accuracy }, metric: 'accuracy', smaller_is_better: false,
       config: { name: 'digits', entrypoint: 'python3 train.py', searcher: { name: 'adaptive_asha', metric: 'accuracy' } }, bundle_digest: `sha256:${String(number).repeat(64)}`,
       environment: { python: '3.12.4', platform: 'Linux-6.8-x86_64', torch: number > 3 ? '2.9.0' : '2.8.0', numpy: '2.3.1', safetensors: '0.6.2' }, data: { optdigits: `sha256:${'c0ffee'.repeat(10)}` },

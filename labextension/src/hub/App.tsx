@@ -4,12 +4,17 @@ import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 
 import { Audit, AllWork, Nodes, Queue, Quotas, Service, Tokens, Usage, View } from '../components/admin';
 import { ErrorBoundary } from './ErrorBoundary';
+import { CompareRuns } from '../components/compare';
 import { EmptyState } from '../components/common';
 import { ExperimentView } from '../components/experiment';
 import { nameText } from '../components/common/text';
+import { RunsPage } from '../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
+import { SettingsPage } from '../components/settings/SettingsPage';
 import { StoragePage } from '../components/storage';
 import { TaskView, TrialView } from '../components/trial';
+import { useZone } from '../components/common/zone';
+import { ProjectPage, SharedPage, WorkspacePage, WorkspacesPage } from '../components/workspaces';
 import { loadPlotly } from './plotlyloader';
 import { AppProvider, type AppContext, type Place } from '../state/context';
 import { viaHub } from '../state/serverurl';
@@ -21,11 +26,13 @@ import { NewExperiment } from './NewExperiment';
 import { useOverlay } from './overlay';
 import type { PageInfo } from './page';
 import { usePlace, type HubPlace, type Router } from './router';
+import { chooseTheme, chosenTheme } from './theme';
 
 export function App({ page, api, router }: { page: PageInfo; api: HubApi; router: Router }): ReactElement {
   const place = usePlace(router);
   const overlay = useOverlay();
   const [ended, setEnded] = useState(false);
+  const zone = useZone();
   const main = useRef<HTMLElement>(null);
   const { store, pair } = useStores(api, page.admin && !isMine(place));
   useEffect(() => {
@@ -42,6 +49,8 @@ export function App({ page, api, router }: { page: PageInfo; api: HubApi; router
       host: 'hub',
       navigate: (to: Place) => router.go(to),
       address: (to: Place) => router.href(to),
+      settle: (to: Place) => router.settle(to),
+      theme: { chosen: chosenTheme, choose: chooseTheme },
       openUrl: path => void window.open(viaHub(path), '_blank', 'noopener'),
       plotly: page.plotly ? () => loadPlotly(page.plotly!) : undefined
     }),
@@ -54,7 +63,7 @@ export function App({ page, api, router }: { page: PageInfo; api: HubApi; router
         <Nav page={page} router={router} place={place} />
         <main id="main" ref={main} tabIndex={-1}>
           <Notices page={page} ended={ended} />
-          <ErrorBoundary key={keyOf(place)}>
+          <ErrorBoundary key={`${keyOf(place)} ${zone}`}>
             <Shown place={place} page={page} api={api} />
           </ErrorBoundary>
         </main>
@@ -120,8 +129,17 @@ function titleOf(place: HubPlace): string {
       return `Trial ${place.id}`;
     case 'task':
       return nameText(place.id);
+    case 'workspace':
+      return `Workspace ${nameText(place.workspace, 80)}`;
+    case 'project':
+      return `Project ${nameText(place.project, 80)}`;
+    case 'runs':
+      return NAMES[place.table];
     case 'models':
     case 'storage':
+    case 'workspaces':
+    case 'shared':
+    case 'settings':
       return NAMES[place.kind];
     case 'model':
       return `Model ${nameText(place.name, 80)}`;
@@ -129,6 +147,8 @@ function titleOf(place: HubPlace): string {
       return `${nameText(place.model, 80)} version ${place.version}`;
     case 'compare':
       return `Compare ${nameText(place.model, 80)}`;
+    case 'comparison':
+      return 'Compare';
     case 'new':
       return 'New experiment';
     case 'nowhere':
@@ -136,20 +156,33 @@ function titleOf(place: HubPlace): string {
   }
 }
 
+/** Another tab is no other view. */
 function keyOf(place: HubPlace): string {
-  return JSON.stringify(place.kind === 'trial' ? { kind: 'trial', id: place.id } : place);
+  if (place.kind === 'comparison') return place.kind;
+  if (place.kind === 'runs') return place.table;
+  const { tab: _, experiment: __, ...rest } = place as HubPlace & { tab?: string; experiment?: number };
+  return JSON.stringify(rest);
 }
 
 function Shown({ place, page, api }: { place: HubPlace; page: PageInfo; api: HubApi }): ReactElement {
   switch (place.kind) {
     case 'experiment':
-      return <ExperimentView id={place.id} />;
+      return <ExperimentView id={place.id} tab={place.tab} />;
     case 'trial':
       return <TrialView id={place.id} tab={place.tab} />;
     case 'task':
       return <TaskView id={place.id} />;
+    case 'workspace':
+      return <WorkspacePage workspace={place.workspace} tab={place.tab} />;
+    case 'project':
+      return <ProjectPage workspace={place.workspace} project={place.project} />;
+    case 'runs':
+      return <RunsPage table={place.table} query={place.query} />;
     case 'models':
     case 'storage':
+    case 'workspaces':
+    case 'shared':
+    case 'settings':
       return <List view={place.kind} page={page} />;
     case 'model':
       return <ModelPage name={place.name} />;
@@ -157,6 +190,8 @@ function Shown({ place, page, api }: { place: HubPlace; page: PageInfo; api: Hub
       return <VersionPage model={place.model} version={place.version} />;
     case 'compare':
       return <ComparePage model={place.model} versions={place.versions} />;
+    case 'comparison':
+      return <CompareRuns trials={place.trials} experiments={place.experiments} view={place.view} />;
     case 'new':
       return <NewExperiment page={page} api={api} from={place.from} />;
     case 'nowhere':
@@ -176,6 +211,9 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
   switch (view) {
     case 'work':
       return <Home />;
+    case 'experiments':
+    case 'trials':
+      return <RunsPage table={view} />;
     case 'queue':
       return <Queue />;
     case 'cluster':
@@ -184,6 +222,12 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
       return <ModelsPage />;
     case 'storage':
       return <StoragePage />;
+    case 'workspaces':
+      return <WorkspacesPage />;
+    case 'shared':
+      return <SharedPage />;
+    case 'settings':
+      return <SettingsPage />;
     case 'nodes':
       return <Nodes title="Nodes" manage />;
     case 'everybody':

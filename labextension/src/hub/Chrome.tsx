@@ -4,13 +4,14 @@ import { useEffect, useRef, useState, type ReactElement } from 'react';
 
 import { nameText } from '../components/common/text';
 import { LinkStatus } from '../components/panel';
+import { useTeams } from '../components/workspaces';
 import { useStore } from '../state/context';
 import type { PageInfo } from './page';
 import { ADMIN, LISTS, type AdminView, type HubPlace, type ListView, type Router } from './router';
 import { switchTheme, themeNow } from './theme';
 
 export const NAMES: Record<ListView | AdminView, string> = {
-  work: 'My work', queue: 'Queue', cluster: 'Cluster', models: 'Models', storage: 'Storage', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
+  work: 'My work', experiments: 'Experiments', trials: 'Trials', shared: 'Shared with me', workspaces: 'Workspaces', settings: 'Settings', queue: 'Queue', cluster: 'Cluster', models: 'Models', storage: 'Storage', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
   tokens: 'Tokens', audit: 'Audit log', service: 'Service'
 };
 
@@ -34,6 +35,7 @@ export function Header({ page, router }: { page: PageInfo; router: Router }): Re
           {nameText(page.user)}
           {page.admin && <span className="det-soft"> (admin)</span>}
         </span>
+        <a href={router.href({ kind: 'settings' })}>Settings</a>
         <a href={`${page.hub}home`}>Hub</a>
         <a href={`${page.hub}logout`}>Log out</a>
       </span>
@@ -56,6 +58,8 @@ function ThemeSwitch(): ReactElement {
 
 export function Nav({ page, router, place }: { page: PageInfo; router: Router; place: HubPlace }): ReactElement {
   const waiting = useStore(snapshot => snapshot.queue.length);
+  const inTeams = place.kind === 'workspace' || place.kind === 'project' || (place.kind === 'list' && place.view === 'workspaces');
+  const teams = useTeams(inTeams);
   const nav = useRef<HTMLElement>(null);
   useEffect(() => {
     nav.current?.querySelector('[aria-current]')?.scrollIntoView?.({ block: 'nearest', inline: 'nearest' });
@@ -68,9 +72,11 @@ export function Nav({ page, router, place }: { page: PageInfo; router: Router; p
       </a>
     </li>
   );
+  // Settings stand in the header; who works alone never meets workspaces.
+  const hidden = new Set<string>(['settings', ...(page.admin ? ['usage'] : []), ...(teams || inTeams ? [] : ['workspaces'])]);
   return (
     <nav ref={nav} className="det-hub-nav" aria-label="Views">
-      <ul>{FOR_ALL.filter(view => view !== 'usage' || !page.admin).map(entry)}</ul>
+      <ul>{FOR_ALL.filter(view => !hidden.has(view)).map(entry)}</ul>
       {page.admin && (
         <>
           <h2 id="det-admin">Administration</h2>
@@ -84,6 +90,8 @@ export function Nav({ page, router, place }: { page: PageInfo; router: Router; p
 /** Whether a place is a view, or one of the pages that are reached from it only. */
 function isUnder(place: HubPlace, view: ListView | AdminView): boolean {
   if (place.kind === 'list') return place.view === view;
+  if (view === 'workspaces') return place.kind === 'workspace' || place.kind === 'project';
+  if (place.kind === 'runs') return place.table === view;
   return view === 'models' && (place.kind === 'model' || place.kind === 'version' || place.kind === 'compare');
 }
 

@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 import { View } from '../components/admin';
 import { ErrorBanner, Loading, useLoaded } from '../components/common';
 import { nameText } from '../components/common/text';
-import { cloneText, EXPERIMENT_SECTIONS, ExperimentForm, experimentText, maskedIn, type Schema } from '../form';
+import { EXPERIMENT_SECTIONS, ExperimentForm, experimentText, forkText, type Schema } from '../form';
 import type { Validation } from '../form/useDryRun';
 import { asApiError, read } from '../state/api';
 import { useApp, useStore } from '../state/context';
@@ -28,29 +28,30 @@ interface Start {
 
 export function NewExperiment({ page, api, from }: {
   page: PageInfo; api: HubApi;
-  /** The experiment to clone. */
+  /** The experiment to fork. */
   from?: number;
 }): ReactElement {
-  const cloned = useLoaded(from === undefined ? null : `${from}`, signal => api.get<ExperimentView>(`experiments/${from}`, signal));
-  if (from === undefined) return <Filled page={page} api={api} cloned={null} />;
-  if (cloned.data) return <Filled page={page} api={api} cloned={cloned.data} />;
+  const forked = useLoaded(from === undefined ? null : `${from}`, signal => api.get<ExperimentView>(`experiments/${from}`, signal));
+  if (from === undefined) return <Filled page={page} api={api} forked={null} />;
+  if (forked.data) return <Filled page={page} api={api} forked={forked.data} />;
   const what = `Experiment ${from}`;
   return (
-    <View title={`Clone experiment ${from}`}>
-      {cloned.error ? <ErrorBanner error={cloned.error} what={what} onRetry={cloned.reload} /> : <Loading what={`Loading experiment ${from}`} />}
+    <View title={`Fork experiment ${from}`}>
+      {forked.error ? <ErrorBanner error={forked.error} what={what} onRetry={forked.reload} /> : <Loading what={`Loading experiment ${from}`} />}
     </View>
   );
 }
 
-function Filled({ page, api, cloned }: { page: PageInfo; api: HubApi; cloned: ExperimentView | null }): ReactElement {
+function Filled({ page, api, forked }: { page: PageInfo; api: HubApi; forked: ExperimentView | null }): ReactElement {
   const { store, navigate } = useApp();
-  const [source, setSource] = useState<ExperimentView | null>(cloned?.bundle ? cloned : null);
+  const [source, setSource] = useState<ExperimentView | null>(forked?.bundle ? forked : null);
   const [paused, setPaused] = useState(false);
-  const [start, setStart] = useState<Start>(() => ({ key: 0, file: '', text: cloned ? cloneText(cloned) : experimentText(null) }));
+  const [start, setStart] = useState<Start>(() => ({ key: 0, file: '', text: forked ? forkText(forked) : experimentText(null) }));
   const typed = useRef(start.text);
   const coded = useCode(api, page.bundleLimit);
-  const title = cloned ? `Clone experiment ${cloned.id}` : 'New experiment';
+  const title = forked ? `Fork experiment ${forked.id}` : 'New experiment';
   const key = useSubmitKey();
+  const lineage = forked && { forked_from: forked.id };
   const schema = useLoaded<Schema>(page.schema, signal => load(page.schema, signal));
   const agents = useStore(snapshot => snapshot.agents);
   const ready = useStore(snapshot => snapshot.ready);
@@ -63,15 +64,15 @@ function Filled({ page, api, cloned }: { page: PageInfo; api: HubApi; cloned: Ex
     typed.current = text;
     setStart(old => ({ key: old.key + 1, file, text }));
   };
-  useStartingPoint(coded, begin, () => !cloned && typed.current === start.text);
+  useStartingPoint(coded, begin, () => !forked && typed.current === start.text);
   const validate = async (text: string): Promise<Validation> => {
     typed.current = text;
     if (busy) return new Promise(() => undefined); // validated together with the code, once it is uploaded
-    const reply = await api.post<CreateExperimentReply>('experiments', { config_yaml: text, bundle, dry_run: true });
-    return { problems: [...maskedIn(text), ...reply.warnings], config: reply.config };
+    const reply = await api.post<CreateExperimentReply>('experiments', { config_yaml: text, bundle, dry_run: true, ...lineage });
+    return { problems: reply.warnings, config: reply.config };
   };
   const submit = async (text: string): Promise<void> => {
-    const body = { config_yaml: text, bundle, activate: !paused, idempotency_key: key, source: { from: 'hub page', ...(cloned && { clone_of: cloned.id }) } };
+    const body = { config_yaml: text, bundle, activate: !paused, idempotency_key: key, source: { from: 'hub page' }, ...lineage };
     const reply = await api.post<CreateExperimentReply>('experiments', body);
     if (!reply.experiment) return;
     store.learn({ experiment: reply.experiment });
@@ -86,7 +87,7 @@ function Filled({ page, api, cloned }: { page: PageInfo; api: HubApi; cloned: Ex
   }
   return (
     <ExperimentForm
-      key={start.key} title={title} schema={offered} sections={EXPERIMENT_SECTIONS} initial={start.text} template={start.file === '' && !cloned}
+      key={start.key} title={title} schema={offered} sections={EXPERIMENT_SECTIONS} initial={start.text} template={start.file === '' && !forked}
       dependsOn={busy ? 'busy' : bundle} submitLabel={paused ? 'Submit paused' : 'Submit'} validate={validate} submit={submit}
       extra={
         <>

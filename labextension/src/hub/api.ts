@@ -1,6 +1,6 @@
 /** The master's API from the hub page, with the session's cookie and the page's XSRF token. */
 
-import { ApiError, asApiError, read, readLines, type Api } from '../state/api';
+import { ApiError, asApiError, read, readBlob, readLines, type Api } from '../state/api';
 import { cookieToken, type PageInfo } from './page';
 
 const NO_SESSION = 401;
@@ -45,6 +45,10 @@ export class HubApi implements Api {
 
   async text(path: string): Promise<string> {
     return read<string>(await this.ask('GET', path, { headers: { Accept: 'text/csv, text/plain, */*' } }), 'text');
+  }
+
+  async blob(path: string): Promise<Blob> {
+    return readBlob(await this.ask('GET', path, { headers: { Accept: '*/*' } }));
   }
 
   async stream(path: string, onLine: (line: unknown) => void, signal: AbortSignal): Promise<void> {

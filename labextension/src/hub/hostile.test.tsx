@@ -5,6 +5,8 @@ import { beforeEach, expect, test } from 'vitest';
 
 import { experiment, holding, overview, task, waiting } from '../components/admin/fixtures';
 import { visible } from '../components/common/text';
+import { workspace } from '../components/workspaces/fixtures';
+import { trials, views } from '../harness/finding';
 import { model, storage } from '../harness/registry';
 import { FakeApi, show } from '../testing/app';
 import type { HubApi } from './api';
@@ -18,7 +20,8 @@ const NAMES = [
   'ädä 漢字 😀', 'ada\u202egnp.nimda\u202c', 'ada\u200b\ufeff\u2066', '..', '__proto__', 'others', 'constructor'
 ];
 const SLY = /[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]/;
-const VIEWS = [...LISTS, 'nodes', 'everybody', 'usage', 'tokens', 'audit', 'service'];
+// The settings show nothing of anybody.
+const VIEWS = [...LISTS.filter(view => view !== 'settings'), 'nodes', 'everybody', 'usage', 'tokens', 'audit', 'service'];
 
 /** Something of everybody in every list. */
 function answers(): Record<string, unknown> {
@@ -33,9 +36,20 @@ function answers(): Record<string, unknown> {
       queue: each((name, i) => waiting({ allocation_id: `${i}.u.2`, owner: name, name, reason: name })),
       agents: each((name, i) => ({ ...holding(name, { '0': `${i}.u.1` }), serves_user: name, address: name, version: name }))
     }),
+    experiments: {
+      items: each((name, i) => experiment({
+        id: i, owner: name, name, labels: [name], workspace: `${name}/${name}`, workspace_id: i, project: name, project_id: i
+      })),
+      columns: [], notes: NAMES, next: null
+    },
+    trials: {
+      items: each((name, i) => ({ ...trials(1, new URLSearchParams()).items[0]!, id: i, owner: name, name, labels: [name] })), columns: [], notes: NAMES, next: null
+    },
+    'saved-views': { items: each((name, i) => ({ ...views()[0]!, id: i, name })), next: null },
     usage: { first: '2026-03-01', last: '2026-03-01', items: each((user, i) => ({ day: '2026-03-01', user, kind: 'trial', slot_hours: 99 - i })) },
     models: { items: each((name, i) => model({ id: i, name, owner: name, description: name, labels: [name], moving: { [name]: i + 1 } })), after: null },
     'storage/usage': { ...storage('user'), items: each(name => ({ ...storage('user').items[0]!, name, owner: name })), warnings: NAMES },
+    workspaces: { items: each((name, i) => workspace(i, { name, owner: name, description: name })), after: null },
     tokens: { items: each((subject, i) => ({ id: `t${i}`, kind: 'agent', subject, created_at: 1e9, expires_at: null })) },
     audit: { items: each(item), next: null },
     service: { ok: true, version: '0.1.0', started_at: 1e9, items: each((detail, i) => ({ name: `part ${i}`, ok: true, detail })) }
@@ -44,6 +58,8 @@ function answers(): Record<string, unknown> {
 
 beforeEach(() => {
   window.scrollTo = () => undefined;
+  // jsdom lays nothing out: a table of no height would have no rows.
+  Object.defineProperty(HTMLElement.prototype, 'clientHeight', { configurable: true, get: () => 600 });
 });
 
 test.each(VIEWS)('everybody is text in the view %s, and no link leads elsewhere', async view => {

@@ -3,6 +3,7 @@ import userEvent from '@testing-library/user-event';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
 import { overview, task, waiting } from '../components/admin/fixtures';
+import { FixtureApi } from '../harness/api';
 import { FakeApi } from '../testing/app';
 import { HubApi } from './api';
 import { App } from './App';
@@ -32,7 +33,8 @@ function open(path: string, api: FakeApi, page = PAGE): Router {
 test('every place has an address that leads back to it', () => {
   const places: HubPlace[] = [
     { kind: 'list', view: 'work' }, { kind: 'list', view: 'audit' }, { kind: 'experiment', id: 12 },
-    { kind: 'trial', id: 3, tab: 'logs' }, { kind: 'trial', id: 3 }, { kind: 'task', id: 'nb/../x y' }, { kind: 'new' },
+    { kind: 'trial', id: 3, tab: 'logs' }, { kind: 'trial', id: 3, tab: 'hparams' }, { kind: 'experiment', id: 12, tab: 'checkpoints' }, { kind: 'workspace', workspace: 'ada/vision' },
+    { kind: 'workspace', workspace: '7', tab: 'members' }, { kind: 'project', workspace: '../x', project: 'a b/../%2f?#' }, { kind: 'list', view: 'shared' }, { kind: 'list', view: 'settings' }, { kind: 'trial', id: 3 }, { kind: 'task', id: 'nb/../x y' }, { kind: 'new' },
     { kind: 'new', from: 7 }, { kind: 'list', view: 'models' }, { kind: 'list', view: 'storage' }, { kind: 'model', name: 'two words/../%2f?x#y' },
     { kind: 'version', model: 'digits', version: 3 }, { kind: 'compare', model: 'ä b', versions: ['3', 'production', '1.0.0+a'] }, { kind: 'compare', model: 'm', versions: [] }
   ];
@@ -40,12 +42,28 @@ test('every place has an address that leads back to it', () => {
     const [path, search] = pathOf(place).split('?');
     expect(placeOf(path!, search ? `?${search}` : '')).toEqual(place);
   }
+  const compared = placeOf('compare', '?trials=12,15&experiments=3&x=time&token=secret');
+  expect(compared).toEqual({ kind: 'comparison', trials: [12, 15], experiments: [3], view: 'x=time' });
+  expect(pathOf(compared)).toBe('compare?trials=12,15&experiments=3&x=time');
   expect(placeOf('experiments/x')).toEqual({ kind: 'nowhere', path: 'experiments/x' });
   for (const none of ['models/digits/versions/x', 'models/digits/versions', 'models/digits/versions/3/4', 'models/digits/else', 'models/digits/compare/3']) {
     expect(placeOf(none)).toEqual({ kind: 'nowhere', path: none });
   }
   expect(placeOf('nonsense')).toEqual({ kind: 'nowhere', path: 'nonsense' });
   expect(placeOf('tasks/%E0%A4%A')).toEqual({ kind: 'task', id: '%E0%A4%A' });
+});
+
+test('the options of a comparison are in its address, and are no steps back', async () => {
+  const api = new FixtureApi({ trials: 3, curves: 3, points: 20, logs: 1, experiments: 1 });
+  const router = open('compare?trials=100,101&x=time', api as never);
+  const over = await screen.findByLabelText('over');
+  const steps = window.history.length;
+  await userEvent.selectOptions(over, 'wall');
+  expect(window.location.href).toMatch(/\/services\/detlab\/compare\?trials=100,101&x=wall$/);
+  expect(window.history.length).toBe(steps);
+  expect(screen.getByLabelText('over')).toBe(over);
+  expect(router.place).toMatchObject({ kind: 'comparison', view: 'x=wall' });
+  expect(document.title).toBe('Compare · detlab');
 });
 
 test('the page is read from its meta tags', () => {
@@ -94,7 +112,7 @@ test('an administrator finds every view; one click leads there and takes the foc
   await screen.findByText('Getting started');
   const nav = screen.getByRole('navigation', { name: 'Views' });
   expect(within(nav).getAllByRole('link').map(link => link.textContent)).toEqual([
-    'My work', 'Queue', 'Cluster', 'Models', 'Storage', 'Nodes', 'All work', 'Quotas', 'Usage', 'Tokens', 'Audit log', 'Service'
+    'My work', 'Experiments', 'Trials', 'Shared with me', 'Queue', 'Cluster', 'Models', 'Storage', 'Nodes', 'All work', 'Quotas', 'Usage', 'Tokens', 'Audit log', 'Service'
   ]);
   await userEvent.click(within(nav).getByRole('link', { name: 'Audit log' }));
   const heading = await screen.findByRole('heading', { name: 'Audit log', level: 1 });

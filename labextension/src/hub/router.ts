@@ -2,9 +2,12 @@
 
 import { useSyncExternalStore } from 'react';
 
-import type { Place } from '../state/context';
+import { pathOfComparison, placeOfQuery } from '../components/compare/link';
+import {
+  EXPERIMENT_TABS, TRIAL_TABS, WORKSPACE_TABS, type Place
+} from '../state/context';
 
-export const LISTS = ['work', 'queue', 'cluster', 'models', 'storage'] as const;
+export const LISTS = ['work', 'experiments', 'trials', 'shared', 'workspaces', 'queue', 'cluster', 'models', 'storage', 'settings'] as const;
 export const ADMIN = ['nodes', 'everybody', 'quotas', 'usage', 'tokens', 'audit', 'service'] as const;
 
 export type ListView = (typeof LISTS)[number];
@@ -12,8 +15,6 @@ export type AdminView = (typeof ADMIN)[number];
 
 /** Where one may be on the hub page: the views that the components know, the lists, and addresses of nothing. */
 export type HubPlace = Place | { kind: 'list'; view: ListView | AdminView } | { kind: 'nowhere'; path: string };
-
-const TABS = new Set(['metrics', 'logs', 'checkpoints']);
 
 export function isAdminView(view: string): view is AdminView {
   return (ADMIN as readonly string[]).includes(view);
@@ -24,16 +25,22 @@ export function placeOf(path: string, search = ''): HubPlace {
   const parts = path.split('/').filter(part => part !== '');
   const [first = 'work', second] = parts;
   if (parts.length <= 1) {
+    if (first === 'experiments' || first === 'trials') return { kind: 'runs', table: first, ...queryOf(search) };
     if (first === 'new') return { kind: 'new', ...fromOf(search) };
+    if (first === 'compare') return placeOfQuery(search);
     if ((LISTS as readonly string[]).includes(first) || isAdminView(first)) {
       return { kind: 'list', view: first as ListView | AdminView };
     }
   }
   if (parts.length === 2 && second !== undefined) {
     const id = /^\d{1,15}$/.test(second) ? Number(second) : null;
-    if (first === 'experiments' && id !== null) return { kind: 'experiment', id };
-    if (first === 'trials' && id !== null) return { kind: 'trial', id, ...tabOf(search) };
+    if (first === 'experiments' && id !== null) return { kind: 'experiment', id, ...tabOf(search, EXPERIMENT_TABS) };
+    if (first === 'trials' && id !== null) return { kind: 'trial', id, ...tabOf(search, TRIAL_TABS) };
+    if (first === 'workspaces') return { kind: 'workspace', workspace: decoded(second), ...tabOf(search, WORKSPACE_TABS) };
     if (first === 'tasks') return { kind: 'task', id: decoded(second) };
+  }
+  if (parts.length === 4 && first === 'workspaces' && parts[2] === 'projects') {
+    return { kind: 'project', workspace: decoded(second!), project: decoded(parts[3]!) };
   }
   return ofModel(parts, search) ?? { kind: 'nowhere', path };
 }
@@ -56,16 +63,21 @@ function fromOf(search: string): { from?: number } {
   return /^\d{1,15}$/.test(from) ? { from: Number(from) } : {};
 }
 
-function tabOf(search: string): { tab?: 'metrics' | 'logs' | 'checkpoints' } {
-  const tab = new URLSearchParams(search).get('tab');
-  return tab && TABS.has(tab) ? { tab: tab as 'metrics' | 'logs' | 'checkpoints' } : {};
+function queryOf(search: string): { query?: string } {
+  const query = search.replace(/^\?/, '');
+  return query ? { query } : {};
+}
+
+function tabOf<T extends string>(search: string, tabs: readonly T[]): { tab?: T } {
+  const tab = tabs.find(one => one === new URLSearchParams(search).get('tab'));
+  return tab ? { tab } : {};
 }
 
 /** The address of a place below the service's prefix. */
 export function pathOf(place: HubPlace): string {
   switch (place.kind) {
     case 'experiment':
-      return `experiments/${place.id}`;
+      return `experiments/${place.id}${place.tab ? `?tab=${place.tab}` : ''}`;
     case 'trial':
       return `trials/${place.id}${place.tab ? `?tab=${place.tab}` : ''}`;
     case 'task':
@@ -76,8 +88,19 @@ export function pathOf(place: HubPlace): string {
       return `models/${encodeURIComponent(place.model)}/versions/${place.version}`;
     case 'compare':
       return `models/${encodeURIComponent(place.model)}/compare?versions=${place.versions.map(encodeURIComponent).join(',')}`;
+    case 'comparison':
+      return pathOfComparison(place);
+    case 'workspace':
+      return `workspaces/${encodeURIComponent(place.workspace)}${place.tab ? `?tab=${place.tab}` : ''}`;
+    case 'project':
+      return `workspaces/${encodeURIComponent(place.workspace)}/projects/${encodeURIComponent(place.project)}`;
+    case 'runs':
+      return `${place.table}${place.query ? `?${place.query}` : ''}`;
     case 'models':
     case 'storage':
+    case 'workspaces':
+    case 'shared':
+    case 'settings':
       return place.kind;
     case 'new':
       return place.from ? `new?from=${place.from}` : 'new';
@@ -108,6 +131,14 @@ export class Router {
   go(place: HubPlace): void {
     const href = this.href(place);
     if (href !== window.location.pathname + window.location.search) window.history.pushState(null, '', href);
+    this.moved();
+  }
+
+  /** Put another address in the place of this one, without a step in the history. */
+  settle(place: HubPlace): void {
+    const href = this.href(place);
+    if (href === window.location.pathname + window.location.search) return;
+    window.history.replaceState(null, '', href);
     this.moved();
   }
 

@@ -1,35 +1,44 @@
-/** Light or dark: what was chosen on the Hub's pages (they share this browser's storage), else what the system says. */
+/** Light or dark: what was chosen here or on the Hub's pages (they share this browser's storage), else what the system says. */
 
 const KEY = 'jupyterhub-bs-theme';
 const DARK = '(prefers-color-scheme: dark)';
 
 export type Theme = 'light' | 'dark';
+/** `system`: as the system says, also when it changes. */
+export type ThemeChoice = Theme | 'system';
 
-function stored(): Theme | null {
+export function chosenTheme(): ThemeChoice {
   try {
     const found = window.localStorage.getItem(KEY);
-    return found === 'light' || found === 'dark' ? found : null;
+    return found === 'light' || found === 'dark' ? found : 'system';
   } catch {
-    return null; // storage may be forbidden
+    return 'system'; // storage may be forbidden
   }
 }
 
 export function themeNow(): Theme {
-  return stored() ?? (window.matchMedia(DARK).matches ? 'dark' : 'light');
+  const chosen = chosenTheme();
+  return chosen !== 'system' ? chosen : window.matchMedia(DARK).matches ? 'dark' : 'light';
 }
 
 export function applyTheme(): void {
   document.documentElement.setAttribute('data-bs-theme', themeNow());
 }
 
-export function switchTheme(): Theme {
-  const next = themeNow() === 'dark' ? 'light' : 'dark';
+export function chooseTheme(choice: ThemeChoice): void {
   try {
-    window.localStorage.setItem(KEY, next);
+    if (choice === 'system') window.localStorage.removeItem(KEY);
+    else window.localStorage.setItem(KEY, choice);
   } catch {
     // Then it lasts as long as this page.
   }
-  document.documentElement.setAttribute('data-bs-theme', next);
+  if (choice === 'system') applyTheme();
+  else document.documentElement.setAttribute('data-bs-theme', choice);
+}
+
+export function switchTheme(): Theme {
+  const next = themeNow() === 'dark' ? 'light' : 'dark';
+  chooseTheme(next);
   return next;
 }
 

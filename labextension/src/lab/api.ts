@@ -3,7 +3,7 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import { Api, ApiError, asApiError, read, readLines } from '../state/api';
+import { Api, ApiError, asApiError, read, readBlob, readLines } from '../state/api';
 
 export interface Versions {
   server: string;
@@ -37,6 +37,10 @@ export class LabApi implements Api {
 
   async text(path: string): Promise<string> {
     return read<string>(await this.fetch(`api/${path}`, {}), 'text');
+  }
+
+  async blob(path: string): Promise<Blob> {
+    return readBlob(await this.fetch(`api/${path}`, {}));
   }
 
   async stream(path: string, onLine: (line: unknown) => void, signal: AbortSignal): Promise<void> {

@@ -23,6 +23,7 @@ interface Stage extends Shown {
   opened: string[];
   /** The widget in front. */
   front: { id: string };
+  lab: JupyterFrontEnd;
 }
 
 const widgets: Widget[] = [];
@@ -65,7 +66,7 @@ async function stage(): Promise<Stage> {
     Widget.attach(widget, document.body);
   }
   MessageLoop.flush();
-  return { ...shown, palette, launcher, opened, front };
+  return { ...shown, palette, launcher, opened, front, lab };
 }
 
 /** Type into the palette, whose first match is chosen then, and press keys; what it then shows. */
@@ -85,7 +86,8 @@ describe('the command palette', () => {
   it('has all commands of ours under one head', async () => {
     const { palette } = await stage();
     expect(search(palette, 'detlab').sort()).toEqual([
-      'Activate the Experiment in View', 'Kill the Experiment in View', 'New Experiment', 'Pause the Experiment in View', 'Show the detlab Panel'
+      'Activate the Experiment in View', 'All Experiments', 'All Trials', 'Compare Runs', 'Kill the Experiment in View', 'New Experiment',
+      'Pause the Experiment in View', 'Show What Others Share with Me', 'Show Workspaces', 'Show the detlab Panel', 'Show the detlab Settings'
     ]);
     expect(palette.node.querySelector('.lm-CommandPalette-header')!.textContent).toBe('detlab');
   });
@@ -95,6 +97,15 @@ describe('the command palette', () => {
     search(palette, 'new experiment', ENTER);
     search(palette, 'detlab panel', ENTER);
     expect(opened).toEqual(['{"kind":"new"}', PANEL]);
+  });
+
+  it('opens a comparison, empty by keyboard, and of the runs that another part names', async () => {
+    const { palette, opened, lab } = await stage();
+    search(palette, 'compare runs', ENTER);
+    await lab.commands.execute('detlab:compare', { trials: [12, 15, 'x', -1], experiments: [3] });
+    expect(opened).toEqual([
+      '{"kind":"comparison","trials":[],"experiments":[],"view":""}', '{"kind":"comparison","trials":[12,15],"experiments":[3],"view":""}'
+    ]);
   });
 
   it('steers the experiment in view by keyboard, and nothing else', async () => {

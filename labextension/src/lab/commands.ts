@@ -5,6 +5,7 @@ import type { ICommandPalette } from '@jupyterlab/apputils';
 import type { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
 import type { ILauncher } from '@jupyterlab/launcher';
 
+import { compareLink } from '../components/compare/link';
 import { experimentActions, Verb } from '../components/view/actions';
 import { manage } from '../components/panel/workactions';
 import type { AppContext } from '../state/context';
@@ -28,10 +29,26 @@ export function addCommands(
     icon: args => (args['isPalette'] ? undefined : detlabIcon),
     execute: () => lab.commands.execute(OPEN, { kind: 'new' })
   });
+  lab.commands.addCommand('detlab:compare', {
+    label: args => (args['isPalette'] ? 'Compare Runs' : 'Compare runs'),
+    caption: 'Show trials or experiments side by side',
+    execute: args => lab.commands.execute(OPEN, compareLink({ trials: numbersOf(args['trials']), experiments: numbersOf(args['experiments']) }))
+  });
+  for (const table of ['experiments', 'trials'] as const) {
+    lab.commands.addCommand(`detlab:all-${table}`, {
+      label: `All ${table === 'trials' ? 'Trials' : 'Experiments'}`,
+      caption: `Find ${table} by filters, metrics and hyperparameters`,
+      execute: () => lab.commands.execute(OPEN, { kind: 'runs', table })
+    });
+  }
   lab.commands.addCommand('detlab:show-panel', {
     label: 'Show the detlab Panel',
     execute: () => lab.shell.activateById(panelId)
   });
+  const lists: [string, string][] = [['workspaces', 'Show Workspaces'], ['shared', 'Show What Others Share with Me'], ['settings', 'Show the detlab Settings']];
+  for (const [kind, label] of lists) {
+    lab.commands.addCommand(`detlab:${kind}`, { label, execute: () => lab.commands.execute(OPEN, { kind }) });
+  }
   const chosen = (): string | null => {
     const items = files ? [...files.selectedItems()] : [];
     return items.length === 1 && RUNNABLE.test(items[0]!.path) ? items[0]!.path : null;
@@ -49,10 +66,15 @@ export function addCommands(
   addControls(lab, app, shell);
 }
 
+function numbersOf(value: unknown): number[] {
+  return Array.isArray(value) ? value.filter((one): one is number => typeof one === 'number' && Number.isSafeInteger(one) && one >= 0) : [];
+}
+
 /** Put the commands where people look for them. */
 export function offer(lab: JupyterFrontEnd, palette: ICommandPalette | null, launcher: ILauncher | null): void {
   launcher?.add({ command: 'detlab:new-experiment', category: CATEGORY, rank: 1, categoryRank: LAUNCHER_RANK });
-  for (const command of ['detlab:new-experiment', 'detlab:show-panel', 'detlab:pause', 'detlab:activate', 'detlab:kill']) {
+  const offered = ['new-experiment', 'compare', 'show-panel', 'all-experiments', 'all-trials', 'workspaces', 'shared', 'settings', 'pause', 'activate', 'kill'];
+  for (const command of offered.map(name => `detlab:${name}`)) {
     palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } });
   }
   lab.contextMenu.addItem({

@@ -79,9 +79,9 @@ function addTabs(
       const place = args as unknown as Place;
       const key = placeKey(place);
       const open = tracker.find(tab => tab.id === `detlab-${key}`);
-      // A trial is opened again at another of its tabs.
+      // A view is opened again at another of its tabs.
       const same = open && JSON.stringify(places.get(key)) === JSON.stringify(place);
-      if (open && (same || place.kind !== 'trial' || !place.tab)) return lab.shell.activateById(open.id);
+      if (open && (same || !('tab' in place) || !place.tab)) return lab.shell.activateById(open.id);
       open?.dispose();
       const tab = makeTab(app, place, asked => (
         <NewExperiment

@@ -10,6 +10,8 @@ export interface Api {
   replace<T>(path: string, body: unknown): Promise<T>;
   /** Text instead of JSON: code, CSV. */
   text(path: string): Promise<string>;
+  /** Bytes: a file that is saved. */
+  blob(path: string): Promise<Blob>;
   /**
    * Read newline-delimited JSON. The start and keep-alives (empty lines) are passed as null. Resolves when the stream
    * ends or the signal aborts; rejects with ApiError when it cannot be opened or breaks.
@@ -78,6 +80,16 @@ export async function read<T>(reply: Response, as: 'json' | 'text' = 'json'): Pr
     return JSON.parse(body) as T;
   } catch {
     throw new ApiError(reply.status, { code: 'not_json', message: 'the answer is not JSON', hint: LOGIN });
+  }
+}
+
+/** The bytes of a reply; one that breaks off is an ApiError. */
+export async function readBlob(reply: Response): Promise<Blob> {
+  if (!reply.ok) throw errorOf(reply.status, await reply.text());
+  try {
+    return await reply.blob();
+  } catch (error) {
+    throw asApiError(error);
   }
 }
 

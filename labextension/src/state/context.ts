@@ -5,9 +5,17 @@ import { createContext, useContext, useSyncExternalStore } from 'react';
 import type { Api } from './api';
 import type { Snapshot, Store } from './store';
 
+export const EXPERIMENT_TABS = ['curves', 'trials', 'search', 'parallel', 'checkpoints', 'events', 'config', 'code'] as const;
+export const TRIAL_TABS = ['metrics', 'logs', 'checkpoints', 'hparams'] as const;
+export const WORKSPACE_TABS = ['projects', 'experiments', 'models', 'tasks', 'members', 'defaults'] as const;
+
+export type ExperimentTab = (typeof EXPERIMENT_TABS)[number];
+export type TrialTab = (typeof TRIAL_TABS)[number];
+export type WorkspaceTab = (typeof WORKSPACE_TABS)[number];
+
 export type Place =
-  | { kind: 'experiment'; id: number }
-  | { kind: 'trial'; id: number; experiment?: number; tab?: 'metrics' | 'logs' | 'checkpoints' }
+  | { kind: 'experiment'; id: number; tab?: ExperimentTab }
+  | { kind: 'trial'; id: number; experiment?: number; tab?: TrialTab }
   | { kind: 'task'; id: string }
   | { kind: 'models' }
   | { kind: 'model'; name: string }
@@ -17,7 +25,27 @@ export type Place =
     /** Numbers, semantic versions or labels. */
     versions: string[];
   }
+  | {
+    kind: 'comparison'; trials: number[]; experiments: number[];
+    /** Options as a query, made by `compareLink`. */
+    view?: string;
+  }
   | { kind: 'storage' }
+  | { kind: 'workspaces' }
+  | {
+    kind: 'workspace';
+    /** Its id, its name or OWNER/NAME. */
+    workspace: string;
+    tab?: WorkspaceTab;
+  }
+  | { kind: 'project'; workspace: string; /** Its id or its name. */ project: string }
+  | { kind: 'shared' }
+  | { kind: 'settings' }
+  | {
+    kind: 'runs'; table: 'experiments' | 'trials';
+    /** Filter, order and columns, as `writeRequest` writes them. */
+    query?: string;
+  }
   | {
     kind: 'new'; path?: string;
     /** The experiment whose config and code it begins with. */
@@ -38,6 +66,7 @@ export interface Question {
 export interface Plotly {
   react(element: HTMLElement, data: unknown[], layout: object, config: object): Promise<unknown>;
   purge(element: HTMLElement): void;
+  toImage(figure: { data: unknown[]; layout: object }, options: { format: 'svg'; width: number; height: number; imageDataOnly: true }): Promise<string>;
   Plots: { resize(element: HTMLElement): void };
 }
 
@@ -50,6 +79,10 @@ export interface AppContext {
   navigate(place: Place): void;
   /** The address of a view for <a href>, so that it can be copied and opened in a new tab; null in JupyterLab. */
   address(place: Place): string | null;
+  /** Note in the address, where there is one, which tab and options the view has, so that a link leads to it. */
+  settle?(place: Place): void;
+  /** The page's colours; absent where they are the host's. */
+  theme?: { chosen(): 'light' | 'dark' | 'system'; choose(choice: 'light' | 'dark' | 'system'): void };
   /** Put code in the notebook that is open; absent where there are no notebooks. */
   insertCode?(code: string): Promise<void> | void;
   /** Open the tutorial notebook, which is put beside the user's files; absent where there are no notebooks. */
@@ -67,6 +100,11 @@ export interface AppContext {
 const Context = createContext<AppContext | null>(null);
 
 export const AppProvider = Context.Provider;
+
+/** Null where components stand by themselves, as in a notebook's output. */
+export function useOptionalApp(): AppContext | null {
+  return useContext(Context);
+}
 
 export function useApp(): AppContext {
   const app = useContext(Context);

@@ -30,6 +30,13 @@ export function stateTone(state: string): Tone {
   return TONES[state] ?? (state.startsWith('STOPPING') ? 'paused' : 'off');
 }
 
+/** How long a trial has worked, in seconds: its pauses and the queue do not count, as pauses of an experiment do not. */
+export function tookOf(trial: TrialView, now: number): number | null {
+  if (!trial.started_at) return null;
+  if (typeof trial.worked !== 'number') return (trial.ended_at ?? now) - trial.started_at;
+  return trial.worked + (trial.works_since ? Math.max(0, now - trial.works_since) : 0);
+}
+
 /** The displayed state of an experiment: an active one with nothing running is queued. */
 export function experimentState(view: ExperimentView): ExperimentState | 'QUEUED' {
   return view.state === 'ACTIVE' && !view.trials['RUNNING'] && view.pending_reason ? 'QUEUED' : view.state;

@@ -70,6 +70,38 @@ export interface AuditPage {
   next: number | null;
 }
 
+/** What became of one of them. */
+export interface BatchItem {
+  id: number;
+  result: 'done' | 'unchanged' | 'refused';
+  name: string;
+  state: string;
+  reason: string;
+  hint: string;
+}
+
+/** What became of each, in the order of the request. */
+export interface BatchReply {
+  items: BatchItem[];
+  left: number[];
+  next: number | null;
+  undo: BatchRequest[];
+}
+
+/** POST experiments/batch: either `experiment_ids` or a `filter`. */
+export interface BatchRequest {
+  act: 'pause' | 'activate' | 'cancel' | 'kill' | 'archive' | 'unarchive' | 'delete' | 'move' | 'add_labels' | 'remove_labels';
+  experiment_ids: number[];
+  filter: string;
+  archived: 'no' | 'only' | 'any';
+  before: number | null;
+  labels: string[];
+  workspace: string;
+  project: string;
+  keep_storage: boolean;
+  dry_run: boolean;
+}
+
 /** The batch system that places the tasks of a pool. */
 export interface BatchSystemView {
   name: string;
@@ -94,6 +126,13 @@ export interface BudgetView {
   used: number;
 }
 
+/** What may come next in a filter. */
+export interface Candidate {
+  text: string;
+  kind: string;
+  about: string;
+}
+
 /** Of POST tasks: a command of the master's compares the caller's storages with what the master knows. */
 export interface CheckStorage {
   experiment_id?: number | null;
@@ -112,6 +151,7 @@ export interface CheckpointView {
   uuid: string;
   trial_id: number;
   experiment_id: number;
+  tracked_run: string;
   run: number;
   steps_completed: number;
   state: 'COMPLETED' | 'PARTIALLY_DELETED' | 'DELETED';
@@ -145,6 +185,16 @@ export interface ClusterView {
   is_copy: boolean;
 }
 
+/** GET comparison/code?trials=12,15: files of the code that are not the same in all runs, in parts. */
+export interface CodeComparison {
+  experiments: number[];
+  items: FileDifference[];
+  absent_trials: number[];
+  absent_experiments: number[];
+  note: string;
+  next: number | null;
+}
+
 /** One file of an experiment's bundle; its text is at experiments/{id}/code/{digest}. */
 export interface CodeFile {
   path: string;
@@ -158,6 +208,32 @@ export interface CodeList {
   next: number | null;
 }
 
+/** One side of a comparison: a trial, or an experiment, for which its best trial stands. */
+export interface ComparedRun {
+  kind: 'trial' | 'experiment';
+  id: number;
+  experiment_id: number;
+  name: string;
+  owner: string;
+  labels: string[];
+  state: string;
+  trial_ids: number[];
+  index: number | null;
+  seed: number | null;
+  seeds: number;
+  metric: string;
+  smaller_is_better: boolean;
+  best: Float | null;
+  deviation: Float | null;
+  hparams: Record<string, unknown>;
+  steps_completed: number;
+  created_at: number;
+  started_at: number | null;
+  ended_at: number | null;
+  bundle: string | null;
+  shortened: string[];
+}
+
 /** GET models/{model}/compare?versions=1,2,production: versions side by side. */
 export interface Comparison {
   versions: VersionView[];
@@ -166,6 +242,22 @@ export interface Comparison {
   config: Difference[];
   environment: Difference[];
   code: FileDifference[];
+}
+
+/** What may come next in a filter at a cursor. */
+export interface Completions {
+  begin: number;
+  items: Candidate[];
+  problem: string;
+  column: number | null;
+}
+
+/** POST experiments/{experiment_id}/continue. */
+export interface ContinueExperiment {
+  config?: Record<string, unknown>;
+  trial_ids?: number[];
+  from_earlier?: boolean;
+  idempotency_key?: string | null;
 }
 
 /** POST experiments. `config` is the raw config (a mapping) or `config_yaml` its text. */
@@ -177,6 +269,7 @@ export interface CreateExperiment {
   activate?: boolean;
   dry_run?: boolean;
   source?: Record<string, unknown>;
+  forked_from?: number | null;
 }
 
 /** What became of a submit. `experiment` is None for a dry run. */
@@ -186,6 +279,7 @@ export interface CreateExperimentReply {
   warnings: ProblemView[];
   config: Record<string, unknown>;
   forecast: ForecastView | null;
+  given: GivenView[];
 }
 
 /** POST models. A model is a name under which versions are kept. */
@@ -195,6 +289,14 @@ export interface CreateModel {
   notes?: string;
   metadata?: Record<string, unknown>;
   labels?: string[];
+  workspace?: string;
+}
+
+/** POST workspaces/{workspace}/projects. */
+export interface CreateProject {
+  name: string;
+  description?: string;
+  notes?: string;
 }
 
 /** POST tasks. `config` is a mapping, or `config_yaml` its text (taskconf.TaskConfig). */
@@ -219,6 +321,7 @@ export interface CreateTaskReply {
   created: boolean;
   warnings: ProblemView[];
   config: Record<string, unknown>;
+  given: GivenView[];
 }
 
 /** POST models/{model}/versions: register a checkpoint; one of the two names it. A checkpoint that has a version of this model already gives that version again. */
@@ -235,6 +338,12 @@ export interface CreateVersion {
   idempotency_key?: string | null;
 }
 
+/** POST workspaces. Who makes one is its first admin. */
+export interface CreateWorkspace {
+  name: string;
+  description?: string;
+}
+
 /** Snapshot for a live view: experiment, trials and curves as of `cursor`; follow the stream from there. */
 export interface CurvesView {
   cursor: number;
@@ -244,6 +353,13 @@ export interface CurvesView {
   attempts: AttemptSpan[];
   parents: ParentView[];
   next: number | null;
+}
+
+/** What a workspace gives to what is submitted into it: a config's own values come before them. */
+export interface DefaultsView {
+  resource_pool: string;
+  checkpoint_storage: Record<string, unknown>;
+  environment: Record<string, unknown>;
 }
 
 /** What is left of an experiment that is being deleted, or of the event files of one: files come before rows. */
@@ -263,11 +379,24 @@ export interface Difference {
   same: boolean;
 }
 
+/** POST experiments/{id}/edit. What is null stays as it is; the same edit again changes nothing. */
+export interface EditExperiment {
+  name?: string | null;
+  description?: string | null;
+  notes?: string | null;
+  notes_before?: string | null;
+  labels?: string[] | null;
+  add_labels?: string[];
+  remove_labels?: string[];
+  archived?: boolean | null;
+}
+
 /** POST models/{model}/edit. What is null stays as it is; the same edit again changes nothing. */
 export interface EditModel {
   name?: string | null;
   description?: string | null;
   notes?: string | null;
+  notes_before?: string | null;
   metadata?: Record<string, unknown> | null;
   set_metadata?: Record<string, unknown>;
   remove_metadata?: string[];
@@ -277,15 +406,33 @@ export interface EditModel {
   archived?: boolean | null;
 }
 
+/** POST workspaces/{workspace}/projects/{project}/edit. What is null stays as it is. */
+export interface EditProject {
+  name?: string | null;
+  description?: string | null;
+  notes?: string | null;
+  notes_before?: string | null;
+  archived?: boolean | null;
+}
+
 /** POST models/{model}/versions/{version}/edit. */
 export interface EditVersion {
   name?: string | null;
   comment?: string | null;
   notes?: string | null;
+  notes_before?: string | null;
   metadata?: Record<string, unknown> | null;
   set_metadata?: Record<string, unknown>;
   remove_metadata?: string[];
   semver?: string | null;
+}
+
+/** POST workspaces/{workspace}/edit. What is null stays as it is; the same edit again changes nothing. */
+export interface EditWorkspace {
+  name?: string | null;
+  description?: string | null;
+  archived?: boolean | null;
+  defaults?: WorkspaceDefaults | null;
 }
 
 /** GET instances. */
@@ -326,6 +473,14 @@ export interface Event {
   data: Record<string, unknown>;
 }
 
+/** One page of experiments, newest first or in the order that was asked for. */
+export interface ExperimentPage {
+  items: ExperimentView[];
+  columns: FoundColumn[];
+  notes: string[];
+  next: number | null;
+}
+
 /** Where an experiment stands (Determined's names). */
 export type ExperimentState = 'ACTIVE' | 'PAUSED' | 'STOPPING_COMPLETED' | 'STOPPING_CANCELED' | 'STOPPING_KILLED' | 'STOPPING_ERROR' | 'COMPLETED' | 'CANCELED' | 'ERROR' | 'DELETING' | 'DELETED';
 
@@ -339,7 +494,9 @@ export interface ExperimentView {
   owner: string;
   may: 'read' | 'write' | 'own';
   workspace: string;
+  workspace_id: number | null;
   project: string;
+  project_id: number | null;
   state: ExperimentState;
   searcher: string;
   metric: string;
@@ -368,7 +525,9 @@ export interface ExperimentView {
   card: FailureView | null;
   log_retention_days: number | null;
   source: Record<string, unknown>;
+  forked_from: number | null;
   unmanaged: boolean;
+  values: unknown[];
   shortened: string[];
 }
 
@@ -402,6 +561,43 @@ export interface ForecastView {
   detail: string;
 }
 
+/** A column that was asked for. */
+export interface FoundColumn {
+  name: string;
+  kind: string;
+}
+
+/** A trial in a table over all experiments. */
+export interface FoundTrial {
+  id: number;
+  experiment_id: number;
+  index: number;
+  name: string;
+  owner: string;
+  labels: string[];
+  state: TrialState;
+  end_reason: EndReason | null;
+  hparams: Record<string, unknown>;
+  steps_completed: number;
+  restarts: number;
+  progress: number;
+  best_validation: Float | null;
+  metric: string;
+  created_at: number;
+  started_at: number | null;
+  ended_at: number | null;
+  values: unknown[];
+  shortened: string[];
+}
+
+/** A page of trials. */
+export interface FoundTrials {
+  items: FoundTrial[];
+  columns: FoundColumn[];
+  notes: string[];
+  next: number | null;
+}
+
 /** What collection decides about one checkpoint. */
 export interface GcItem {
   uuid: string;
@@ -433,6 +629,13 @@ export interface GcPreview {
   kept: number;
   applied: boolean;
   trash_until: number | null;
+}
+
+/** A value of a config that its submitter has not given. */
+export interface GivenView {
+  path: string;
+  value: unknown;
+  source: string;
 }
 
 /** The grants of an experiment, users first. */
@@ -580,6 +783,7 @@ export interface Lineage {
   experiment_id: number | null;
   experiment_name: string;
   trial_id: number | null;
+  tracked_run: string;
   run: number | null;
   steps_completed: number | null;
   hyperparameters: Record<string, unknown>;
@@ -633,6 +837,27 @@ export interface LogLine {
   text: string;
 }
 
+/** The members of a workspace, users first. */
+export interface MemberList {
+  items: MemberView[];
+}
+
+/** PUT workspaces/{workspace}/members: who gets which role; one they had before is replaced. */
+export interface MemberRequest {
+  kind: 'user' | 'group';
+  name: string;
+  role?: 'viewer' | 'editor' | 'admin';
+}
+
+/** A member of a workspace. */
+export interface MemberView {
+  kind: 'user' | 'group';
+  name: string;
+  role: 'viewer' | 'editor' | 'admin';
+  added_by: string;
+  created_at: number;
+}
+
 /** One page of models, newest first. */
 export interface ModelList {
   items: ModelView[];
@@ -656,7 +881,16 @@ export interface ModelView {
   moving: Record<string, number>;
   right: string;
   reference: string;
+  workspace: string;
+  workspace_id: number | null;
   shortened: string[];
+}
+
+/** POST experiments/{experiment_id}/move: where it is to lie, and so who sees it. */
+export interface MoveExperiment {
+  workspace?: string;
+  project?: string;
+  keep_storage?: boolean;
 }
 
 /** POST models/{model}/labels/{label}: give a label to a version, and take it from the one that had it. */
@@ -665,6 +899,11 @@ export interface MoveLabel {
   reason?: string;
   expected?: number | null;
   idempotency_key?: string | null;
+}
+
+/** POST models/{model}/move: where it is to lie, and so who sees it. */
+export interface MoveModel {
+  workspace?: string;
 }
 
 /** GET tasks/{task_id}/outputs. */
@@ -764,6 +1003,29 @@ export interface ProblemView {
   level: 'error' | 'warning';
 }
 
+/** One page of projects, the oldest first. */
+export interface ProjectList {
+  items: ProjectView[];
+  after: number | null;
+}
+
+/** A project of a workspace. */
+export interface ProjectView {
+  id: number;
+  name: string;
+  workspace_id: number;
+  workspace: string;
+  owner: string;
+  description: string;
+  notes: string;
+  created_at: number;
+  archived_at: number | null;
+  experiments: number;
+  tasks: number;
+  may: 'read' | 'write' | 'own';
+  shortened: string[];
+}
+
 /** What a provider did not do. */
 export interface ProviderErrorView {
   time: number;
@@ -804,6 +1066,7 @@ export interface QueueView {
 export interface QuotaList {
   items: QuotaView[];
   storage: StorageQuotaView[];
+  workspaces: WorkspaceQuotaView[];
 }
 
 /** A quota of slots that stands, and what is used of it. */
@@ -854,8 +1117,79 @@ export interface ReplayedTrial {
   state: 'waiting' | 'running' | 'paused' | 'stopping' | 'ended';
   why: string;
   parent: ParentView | null;
-  best: number | null;
+  best: Float | null;
   reports: number;
+}
+
+/** GET comparison?trials=12,15&experiments=3: runs side by side, in parts. */
+export interface RunComparison {
+  runs: ComparedRun[];
+  absent_trials: number[];
+  absent_experiments: number[];
+  hyperparameters: Difference[];
+  config: Difference[];
+  metrics: RunMetric[];
+  metrics_left_out: number;
+  next: number | null;
+}
+
+/** GET comparison/curves?trials=12,15&name=loss: curves of several trials, in parts. */
+export interface RunCurves {
+  items: SeriesView[];
+  absent_trials: number[];
+  next: number | null;
+}
+
+/** A metric in all runs; null where one has not reported it. */
+export interface RunMetric {
+  group: string;
+  name: string;
+  values: (RunSummary | null)[];
+  smaller_is_better: boolean | null;
+}
+
+/** A metric of one run; of several trials the means. */
+export interface RunSummary {
+  best: Float | null;
+  last: Float | null;
+  min: Float | null;
+  max: Float | null;
+  deviation: Float | null;
+}
+
+/** PUT saved-views: makes a view, or replaces the caller's view of this name. */
+export interface SaveView {
+  name: string;
+  table: 'trials' | 'experiments';
+  filter?: string;
+  sort?: string[];
+  columns?: string[];
+  layout?: Record<string, unknown>;
+  workspace?: string;
+  project?: string;
+}
+
+/** A saved view. A column that is gone since stays in it, and has no values. */
+export interface SavedView {
+  id: number;
+  name: string;
+  table: 'trials' | 'experiments';
+  filter: string;
+  sort: string[];
+  columns: string[];
+  layout: Record<string, unknown>;
+  owner: string;
+  project_id: number | null;
+  project: string;
+  workspace: string;
+  created_at: number;
+  updated_at: number;
+}
+
+/** The views of the caller, and those of projects that they may read. */
+export interface SavedViewList {
+  items: SavedView[];
+  next: number | null;
 }
 
 /** One curve, possibly down-sampled: extremes and the last point are exact. */
@@ -913,7 +1247,9 @@ export interface SteeredExperiment {
   owner: string;
   may: 'read' | 'write' | 'own';
   workspace: string;
+  workspace_id: number | null;
   project: string;
+  project_id: number | null;
   state: ExperimentState;
   searcher: string;
   metric: string;
@@ -942,7 +1278,9 @@ export interface SteeredExperiment {
   card: FailureView | null;
   log_retention_days: number | null;
   source: Record<string, unknown>;
+  forked_from: number | null;
   unmanaged: boolean;
+  values: unknown[];
   shortened: string[];
   promoted_to: number | null;
 }
@@ -1019,6 +1357,12 @@ export interface TaskView {
   kind: TaskKind;
   name: string;
   owner: string;
+  workspace: string;
+  workspace_id: number | null;
+  project: string;
+  project_id: number | null;
+  may: 'read' | 'write' | 'own';
+  opens: boolean;
   state: TrialState;
   allocation_state: AllocationState | null;
   display_state: string;
@@ -1109,6 +1453,8 @@ export interface TrialView {
   asked_at: number | null;
   started_at: number | null;
   ended_at: number | null;
+  worked: number | null;
+  works_since: number | null;
   pending_reason: string | null;
   parent: ParentView | null;
   stop_evidence: string;
@@ -1190,4 +1536,46 @@ export interface WaitView {
   detail: string;
   hints: HintView[];
   estimated_start: number | null;
+}
+
+/** The same, as admins set it. */
+export interface WorkspaceDefaults {
+  resource_pool?: string;
+  checkpoint_storage?: Record<string, unknown>;
+  environment?: Record<string, unknown>;
+}
+
+/** One page of workspaces, the oldest first. */
+export interface WorkspaceList {
+  items: WorkspaceView[];
+  after: number | null;
+}
+
+/** A quota of slots of all that lies in a workspace, and what is used of it. */
+export interface WorkspaceQuotaView {
+  workspace_id: number;
+  workspace: string;
+  slots: number;
+  held: number;
+  waiting: number;
+}
+
+/** A workspace. */
+export interface WorkspaceView {
+  id: number;
+  name: string;
+  owner: string;
+  personal: boolean;
+  description: string;
+  created_at: number;
+  archived_at: number | null;
+  may: 'read' | 'write' | 'own';
+  role: 'viewer' | 'editor' | 'admin' | null;
+  projects: number;
+  experiments: number;
+  models: number;
+  tasks: number;
+  quota: number | null;
+  defaults: DefaultsView;
+  shortened: string[];
 }

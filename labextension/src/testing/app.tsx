@@ -34,6 +34,7 @@ export class FakeApi implements Api {
   del<T>(path: string): Promise<T> { return this.answer('DELETE', path); }
   replace<T>(path: string, body: unknown): Promise<T> { return this.answer('PUT', path, body); }
   text(path: string): Promise<string> { return this.answer('GET', path); }
+  async blob(path: string): Promise<Blob> { return new Blob([await this.answer<string>('GET', path)]); }
   href(path: string): string { return `/api/v1/${path}`; }
 
   stream(path: string, onLine: (line: unknown) => void, signal: AbortSignal): Promise<void> {

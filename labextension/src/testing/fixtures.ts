@@ -7,16 +7,17 @@ export const NOW = Date.now() / 1000;
 export function experiment(id: number, over: Partial<ExperimentView> = {}): ExperimentView {
   return {
     shortened: [],
-    id, name: `search ${id}`, description: null, labels: [], notes: null, paused_at: null, paused_seconds: 0, edited_at: null, archived_at: null, owner: 'ada', may: 'own', workspace: '', project: '', state: 'ACTIVE',
+    id, name: `search ${id}`, description: null, labels: [], notes: null, paused_at: null, paused_seconds: 0, edited_at: null, archived_at: null, owner: 'ada', may: 'own', workspace: '', workspace_id: null, project: '', project_id: null, state: 'ACTIVE',
     searcher: 'random', metric: 'loss', smaller_is_better: true, time_metric: null, max_time: null, log_retention_days: null, progress: 0.25,
     trials_total: 4, trials: { ACTIVE: 2, RUNNING: 2 }, best: null, created_at: NOW - 300 + id, started_at: null,
-    ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, card: null, budgets: [], deletion: null, search_task: null, unmanaged: false, source: {}, ...over
+    ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, card: null, budgets: [], deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
   };
 }
 
 export function task(id: string, over: Partial<TaskView> = {}): TaskView {
   return {
     shortened: [],
+    workspace: '', workspace_id: null, project: '', project_id: null, may: 'own', opens: true,
     id, kind: 'notebook', name: `notebook ${id}`, owner: 'ada', state: 'ACTIVE', allocation_state: 'RUNNING',
     display_state: 'RUNNING', end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1',
     resource_pool: 'default', runtime: 'process', image: null, priority: 42, server_name: id, url: `/user/ada/${id}/lab`, server_host: '',

@@ -49,6 +49,8 @@ def test_the_kept_notebook_is_an_executed_one_that_names_no_place_of_a_machine()
         "Failed (hang): rank 1",
         "attempt 1, 0 restarts",
         "removed by retention",
+        "Created experiment 10, a fork of experiment 9",
+        "undo: det experiment unarchive 9",
     ):
         assert word in told
     text = KEPT.read_text(encoding="utf-8")

@@ -15,17 +15,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from PIL import Image
 
+from detlab_hub.web.pages import POLICY
 from testbed.front.lab import chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 FRONT = Path(__file__).parents[3] / "labextension"
 AXE = FRONT / "node_modules" / "axe-core" / "axe.min.js"
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'"
+COLUMNS = (
+    "column=id&column=name&column=state&column=label&column=accuracy&column=hparams.lr&column=created"
+    "&heat=accuracy&pin=name&sort=-accuracy&sort=created"
 )
 VIEWS = {
     "curves": "view=experiment&tab=curves",
@@ -54,11 +58,44 @@ VIEWS = {
     "hostile version": "view=version&case=hostile",
     "compare": "view=compare",
     "hostile comparison": "view=compare&case=hostile",
+    "comparison of runs": "view=comparison&experiments=4,901",
+    "runs' metrics": "view=comparison&tab=metrics&case=compared",
+    "runs' settings": "view=comparison&tab=hyperparameters&all=1",
+    "runs' config": "view=comparison&tab=config",
+    "runs' code": "view=comparison&tab=code",
+    "runs' plots": "view=comparison&tab=plots&case=compared",
+    "hostile runs": "view=comparison&tab=hyperparameters&all=1&case=hostile",
     "storage": "view=storage",
     "nothing stored": "view=storage&case=empty",
+    "few curves": "view=experiment&tab=curves&case=three",
+    "with notes": "view=experiment&tab=curves&case=done",
+    "workspaces": "view=workspaces",
+    "first workspace": "view=workspaces&case=empty",
+    "hostile workspaces": "view=workspaces&case=hostile",
+    "workspace": "view=workspace",
+    "its experiments": "view=workspace&tab=experiments",
+    "its tasks": "view=workspace&tab=tasks",
+    "hostile tasks": "view=workspace&tab=tasks&case=hostile",
+    "no tasks": "view=workspace&tab=tasks&case=empty",
+    "members": "view=workspace&tab=members",
+    "hostile members": "view=workspace&tab=members&case=hostile",
+    "defaults": "view=workspace&tab=defaults",
+    "project": "view=project",
+    "hostile project": "view=project&case=hostile",
+    "shared": "view=shared",
+    "nothing shared": "view=shared&case=empty",
+    "settings": "view=settings",
+    "all trials": f"view=runs&tab=trials&{COLUMNS}",
+    "all experiments": "view=runs&tab=experiments",
+    "no trials": "view=runs&tab=trials&case=empty",
+    "column that is gone": "view=runs&tab=trials&column=id&column=gone",
+    "hostile trials": f"view=runs&tab=trials&case=hostile&{COLUMNS}",
 }
 SHAPES = {"light": (1200, 800, "light"), "dark": (1200, 800, "dark"), "narrow": (360, 740, "light")}
-READY = ".det-adm table, .det-empty-title, .det-tab-panel, .det-banner[role=alert], .det-live-plot"
+READY = (
+    ".det-adm table, .det-model table, .det-settings, .det-runs-grid [role=rowgroup] > [role=row], .det-empty-title,"
+    " .det-tab-panel, .det-banner[role=alert], .det-live-plot"
+)
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
@@ -223,6 +260,29 @@ def test_curves_on_every_axis(opened: Any) -> None:
     assert page.evaluate("document.querySelector('.det-curve-layer').toDataURL().length") > 5000
 
 
+@pytest.mark.parametrize("view", ["curves", "few curves", "parallel", "metrics", "runs' plots", "comparison of runs"])
+def test_a_figure_is_saved_as_png_and_svg(opened: Any, view: str, tmp_path: Path) -> None:
+    page = opened(VIEWS[view], "dark").page
+    for kind in ("PNG", "SVG"):
+        page.get_by_role("button", name="Image of").first.click()
+        with page.expect_download() as saved:
+            page.get_by_role("menuitem", name=f"Save as {kind}").click()
+        assert saved.value.suggested_filename.endswith(f".{kind.lower()}")
+        file = Path(os.environ.get("FACES_SHOTS", tmp_path), f"saved-{view}.{kind.lower()}")
+        saved.value.save_as(file)
+        if kind == "PNG":
+            with Image.open(file) as picture:
+                assert picture.width >= 400
+                assert picture.convert("RGB").getpixel((1, 1)) == (255, 255, 255), (
+                    "on white, whatever the page's theme is"
+                )
+                assert len(picture.convert("RGB").getcolors(1 << 20) or []) > 20, "something is drawn"
+        else:
+            drawn = ElementTree.parse(file).getroot()
+            assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
+            assert len(list(drawn.iter("{http://www.w3.org/2000/svg}path"))) >= 1
+
+
 def test_brushes_keep_part_of_the_trials_also_by_keys(opened: Any) -> None:
     page = opened("view=experiment&tab=parallel").page
     status = page.locator(".det-parallel [role=status]")
@@ -251,7 +311,9 @@ def test_ten_thousand_trials_by_keyboard(opened: Any) -> None:
     page.wait_for_selector(".det-tr.det-active")
     page.keyboard.press("Enter")
     assert shown.done()[-1].startswith("navigate ")
-    page.get_by_role("searchbox").fill("index<100 optimizer=adam")
+    box = page.get_by_role("combobox", name="Filter trials")
+    box.fill("adam")
+    box.press("Enter")
     until(page, "/^\\d+ of 10000 trials/.test(document.querySelector('.det-controls [role=status]').textContent)")
 
 
@@ -288,3 +350,52 @@ def test_an_action_that_loses_work_is_asked_for_twice(opened: Any) -> None:
     assert "POST experiments/12/kill" in shown.asked()
     activate = page.get_by_role("button", name="Activate")
     assert activate.get_attribute("title") == "Activate: The experiment is being killed."
+
+
+def test_a_table_of_trials_by_keys_alone(opened: Any) -> None:
+    shown = opened(f"view=runs&tab=trials&{COLUMNS}")
+    page = shown.page
+    page.keyboard.press("/")
+    page.keyboard.type("lab")
+    page.get_by_role("option", name="label").wait_for()
+    page.keyboard.press("Tab")
+    page.keyboard.type("= paper")
+    page.keyboard.press("Enter")
+    until(page, "window.detlab.api.asked.some(one => one.includes('filter=label+%3D+paper'))")
+    page.get_by_role("combobox").blur()
+    for key in "jjjxkx":
+        page.keyboard.press(key)
+    page.get_by_text("2 trials selected").wait_for()
+    link = page.get_by_role("link", name="Compare")
+    assert json.loads(str(link.get_attribute("href")).removeprefix("#"))["trials"] == [34, 35]
+    assert serious(page) == {}
+    page.keyboard.press("Enter")
+    assert shown.done()[-1] == 'navigate {"kind":"trial","id":35,"experiment":12}'
+    page.keyboard.press("?")
+    page.get_by_role("dialog", name="Keys").wait_for()
+    assert serious(page) == {}
+
+
+def test_pinned_columns_stay_while_others_scroll(opened: Any) -> None:
+    page = opened(
+        f"view=runs&tab=trials&case=large&{COLUMNS}&column=val/loss&column=val/f1&column=owner&column=steps"
+    ).page
+    left = """name => [...document.querySelectorAll('[role=grid] [role=columnheader], [role=grid] [role=gridcell]')]
+        .filter(one => one.textContent.startsWith(name)).map(one => Math.round(one.getBoundingClientRect().left))"""
+    before = page.evaluate(left, "digits")[0], page.evaluate(left, "state")[0]
+    page.evaluate("Object.assign(document.querySelector('[role=grid]'), { scrollLeft: 9999, scrollTop: 2000 })")
+    page.wait_for_timeout(300)
+    names = page.evaluate(left, "digits")
+    assert len(names) > 10
+    assert len(set(names)) == 1
+    assert page.evaluate(left, "name") == names[:1] == [before[0]]
+    assert page.evaluate(left, "state")[0] < before[1]
+
+
+def test_a_file_of_a_table_is_saved(opened: Any) -> None:
+    shown = opened("view=runs&tab=trials&column=id&column=accuracy")
+    page = shown.page
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as download:
+        page.get_by_role("menuitem", name="CSV").click()
+    assert download.value.suggested_filename == "trials.csv"

@@ -146,6 +146,9 @@ def test_another_user_sees_neither_admin_views_nor_others_work(
         nav = tab.page.get_by_role("navigation", name="Views")
         assert nav.get_by_role("link").all_inner_texts() == [
             "My work",
+            "Experiments",
+            "Trials",
+            "Shared with me",
             "Queue",
             "Cluster",
             "Models",

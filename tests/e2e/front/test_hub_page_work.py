@@ -205,3 +205,38 @@ def test_a_shell_is_started_from_the_page_and_opens_in_a_tab(admin: HubTab) -> N
     terminal.close()
     expect(dialog.get_by_role("link", name="Open")).to_be_visible()
     end_from(page, dialog)
+
+
+def test_runs_are_found_selected_and_saved_as_a_file(lab: Lab, admin: HubTab) -> None:
+    run = lab.run(single("toy.py", name="found by a filter", hparams={"steps": 2, "x": 0.5}))
+    page = admin.page
+    admin.open("trials")
+    box = page.get_by_role("combobox", name="Filter trials")
+    page.get_by_role("grid", name="Trials").wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("name = 'found by a filter' and error >")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("^", timeout=30_000)
+    page.keyboard.type(" -1")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("1 trial", exact=True)).to_be_visible(timeout=30_000)
+    page.get_by_role("button", name=re.compile("Columns")).click()
+    page.get_by_role("searchbox", name="Search columns").fill("hparams.x")
+    page.get_by_role("checkbox", name="hparams.x").check()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("gridcell", name="0.5", exact=True)).to_be_visible(timeout=30_000)
+    page.reload()
+    expect(box).to_have_value("name = 'found by a filter' and error > -1", timeout=30_000)
+    expect(page.get_by_role("gridcell", name="0.5", exact=True)).to_be_visible(timeout=30_000)
+    assert admin.findings() == []
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as download:
+        page.get_by_role("menuitem", name="CSV").click()
+    head, row = Path(download.value.path()).read_text().splitlines()
+    assert head.split(",")[-1] == "hparams.x"
+    assert (row.split(",")[1], row.split(",")[-1]) == (str(run.id), "0.5")
+    admin.open("experiments?filter=name+%3D+%27found+by+a+filter%27")
+    page.get_by_role("checkbox", name=f"Select {run.id}").check(timeout=30_000)
+    page.get_by_role("button", name="Archive", exact=True).click()
+    expect(page.get_by_text("1 experiment archived")).to_be_visible(timeout=30_000)
+    assert lab.client.get_experiment(run.id).view.archived_at is not None

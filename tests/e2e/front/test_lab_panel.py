@@ -177,6 +177,29 @@ def test_a_running_search_is_steered_from_its_search_tab(stage):
     item.kill()
 
 
+def test_all_trials_are_found_in_a_tab_whose_keys_leave_labs_own_alone(stage, running):
+    with opened(stage) as lab:
+        page = lab.page
+        themed(lab, "JupyterLab Dark")
+        page.locator("#detlab-panel").get_by_role("button", name="trials", exact=True).click(timeout=SECONDS)
+        tab = page.locator("[id='detlab-runs:trials']")
+        first = tab.get_by_role("rowgroup").get_by_role("row").first
+        expect(first).to_be_visible(timeout=SECONDS)
+        tab.get_by_role("grid").focus()
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+        expect(first).to_have_attribute("aria-selected", "true")
+        assert serious(lab, "[id='detlab-runs:trials']") == []
+        page.keyboard.press("/")
+        page.keyboard.type("state = running")
+        page.keyboard.press("Enter")
+        expect(tab.get_by_role("link", name="Compare")).to_have_count(0)
+        page.locator("#detlab-panel").get_by_role("searchbox").focus()
+        page.keyboard.press("x")
+        expect(page.locator("#detlab-panel").get_by_role("searchbox")).to_have_value("x")
+        expect(tab.get_by_role("row", selected=True)).to_have_count(0)
+
+
 def test_logs_code_and_id_are_one_choice_away(stage, running):
     with opened(stage, path="lab/tree/notes.ipynb") as lab:
         lab.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=SECONDS)

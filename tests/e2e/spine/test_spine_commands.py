@@ -55,7 +55,7 @@ def test_a_wrong_token_what_where_cause_and_next_command(cluster: Cluster, lab: 
         assert cluster.url in said or "DET_TOKEN" in said, f"where: {said}"
     as_json = det(tmp_path, "e", "list", "--json", **wrong)
     assert as_json.returncode == 1
-    assert json.loads(as_json.stdout)["error"]["code"] == "auth.denied"
+    assert json.loads(as_json.stdout)["code"] == "auth.denied"
 
 
 def test_no_cluster_at_all(tmp_path: Path) -> None:

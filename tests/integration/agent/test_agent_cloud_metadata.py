@@ -23,21 +23,22 @@ from testbed.waiting import until
 METADATA = "169.254.169.254"
 SERVES = """
 import socket, threading
-def serve(port, kind):
-    with socket.socket(socket.AF_INET, kind) as listening:
-        listening.bind(("0.0.0.0", port))
-        if kind == socket.SOCK_DGRAM:
-            while True:
-                said, who = listening.recvfrom(100)
-                listening.sendto(b"here", who)
-        listening.listen()
-        while True:
+def serve(listening):
+    while True:
+        if listening.type == socket.SOCK_DGRAM:
+            said, who = listening.recvfrom(100)
+            listening.sendto(b"here", who)
+        else:
             near, _ = listening.accept()
             near.sendall(b"credentials")
             near.close()
 for port, kind in [(80, socket.SOCK_STREAM), (443, socket.SOCK_STREAM), (53, socket.SOCK_STREAM),
                    (53, socket.SOCK_DGRAM), (123, socket.SOCK_DGRAM)]:
-    threading.Thread(target=serve, args=(port, kind), daemon=True).start()
+    listening = socket.socket(socket.AF_INET, kind)
+    listening.bind(("0.0.0.0", port))
+    if kind == socket.SOCK_STREAM:
+        listening.listen()
+    threading.Thread(target=serve, args=[listening], daemon=True).start()
 print("serves", flush=True)
 input()
 """

@@ -260,6 +260,19 @@ def test_a_plot_is_a_picture_when_nobody_looks_and_interactive_when_somebody_doe
     assert "%det_plot contour 7 --params lr layers" in notebook.run("%det_plot?").payload[0]["data"]["text/plain"]
 
 
+def test_runs_are_compared_by_a_picture_and_tables(notebook):
+    number = notebook.run("silent_exp.id").result["text/plain"]
+    cell = notebook.run(f"%det_compare {number} 987654")
+    assert cell.status == "ok", cell.traceback
+    picture, tables = (notebook.shown[one] for one in cell.displays)
+    assert picture["image/svg+xml"].startswith("<svg")
+    assert f"experiment {number}" in tables["text/plain"]
+    assert "experiment 987654: not there, or not yours to see" in tables["text/plain"]
+    assert "<table" in tables["text/html"]
+    assert "none of the trials 987654 is there" in str(notebook.run("%det_compare --trials 987654").traceback)
+    assert number in notebook.complete("%det_compare ")
+
+
 def test_a_search_is_looked_at_and_cloned_from_a_cell(notebook):
     number = notebook.run("silent_exp.id").result["text/plain"]
     shown = notebook.run(f"%det_search show {number}").stdout

@@ -43,12 +43,17 @@ from detlab.schemas.wire import (
     TaskStarted,
     Welcome,
 )
+from detlab.schemas.wire.projects import CreateProject
+from detlab.schemas.wire.workspaces import CreateWorkspace, MemberRequest, WorkspaceView
 from detlab_hub.services import AgentCaller, Caller, Services, Settings, TaskCaller
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.base.limits.model import PerUserLimits
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.ingest.tokens import Tokens
+from detlab_hub.services.projects.members import MembersOfWorkspaces
+from detlab_hub.services.projects.projects import Projects
+from detlab_hub.services.projects.workspaces import Workspaces
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 
 ALICE = Caller("alice")
@@ -449,6 +454,17 @@ class World:
         reply = await self.services[Experiments].create(caller, CreateExperiment(config=config, **more))
         assert reply.experiment is not None
         return reply.experiment
+
+    async def workspace(self, name: str, *projects: str, caller: Caller = ALICE, **roles: Any) -> WorkspaceView:
+        """Make a workspace with projects; `bob="editor"` makes a user a member, `at_vision="viewer"` a group."""
+        made = await self.services[Workspaces].create(caller, CreateWorkspace(name=name))
+        for project in projects:
+            await self.services[Projects].create(caller, str(made.id), CreateProject(name=project))
+        for who, role in roles.items():
+            kind = "group" if who.startswith("at_") else "user"
+            request = MemberRequest(kind=kind, name=who.removeprefix("at_"), role=role)
+            await self.services[MembersOfWorkspaces].put(caller, str(made.id), request)
+        return made
 
     async def step(self, seconds: float = 0.5) -> None:
         """One round of everything; a crash is followed by a restart."""

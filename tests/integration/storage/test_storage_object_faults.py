@@ -80,7 +80,10 @@ def same(store: ObjectStorage, source: Path, target: Path) -> bool:
 def test_uploads_and_downloads_go_on_after_the_store_was_away(
     store: ObjectStorage, proxy: FaultProxy, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING), proxy.failing(faultproxy.away(3.0)):
+    with (
+        caplog.at_level(logging.WARNING),
+        proxy.failing(faultproxy.away_until(lambda: "goes on when it does" in caplog.text)),
+    ):
         stored(store, source)
     assert "goes on when it does" in caplog.text
     with proxy.failing(faultproxy.away(3.0)):

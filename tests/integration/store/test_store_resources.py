@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import func, inspect, select
+from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
 from detlab.schemas.wire import LogRecord, TrialState
@@ -203,19 +204,31 @@ def test_json_columns_keep_what_postgres_json_would_refuse(store: Store, experim
 # --- workspaces, tokens ---------------------------------------------------------------------------------------
 
 
-def test_workspaces_and_projects_are_made_on_first_use(store: Store) -> None:
-    def ensure(workspace: str, project: str, owner: str = "ada") -> tuple[int, int]:
-        return store.write_sync(lambda s: workspaces.ensure(s, workspace, project, owner, 5.0))
+def test_personal_workspaces_are_made_on_first_use_one_for_each_owner(store: Store) -> None:
+    def ensure(owner: str) -> tuple[int, int]:
+        def make(s: Session) -> tuple[int, int]:
+            place = workspaces.personal(s, owner, 5.0)
+            return place, workspaces.uncategorized(s, place, owner, 5.0)
 
-    first = ensure("Lab", "digits")
-    assert ensure("Lab", "digits", "bob") == first
-    second = ensure("Lab", "other")
-    assert second[0] == first[0]
-    assert second[1] != first[1]
-    third = ensure("Elsewhere", "digits")
-    assert third[0] != first[0]
-    found = store.read_sync(lambda s: workspaces.labels(s, [first[1], third[1]]))
-    assert found == {first[1]: ("Lab", "digits"), third[1]: ("Elsewhere", "digits")}
+        return store.write_sync(make)
+
+    first, second = ensure("ada"), ensure("ben")
+    assert ensure("ada") == first
+    assert not {*first} & {*second} or first[0] != second[0]
+    found = store.read_sync(lambda s: workspaces.labels(s, [first[1], second[1]]))
+    assert found == {
+        first[1]: ("ada", "Uncategorized", "Uncategorized"),
+        second[1]: ("ben", "Uncategorized", "Uncategorized"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("Lab", "LAB"), ("café", "cafe\u0301"), ("ﬁne", "fine"), ("Straße", "STRASSE"), ("a b", "a  b"), ("Ⅳ", "iv")],
+)
+def test_names_that_differ_only_in_case_or_in_unicodes_form_are_one(one: str, other: str) -> None:
+    assert workspaces.key_of(one) == workspaces.key_of(other)
+    assert workspaces.key_of(one) != workspaces.key_of(f"{other}x")
 
 
 def test_tokens_are_looked_up_until_they_expire(store: Store) -> None:

@@ -12,9 +12,9 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import select
-from test_store_rights import GROUPS, USERS, VIEWERS, experiments, fill
+from test_store_rights import GROUPS, USERS, VIEWERS, experiments, fill, fill_workspaces, workspace_things
 
-from detlab_hub.core.registry.where import parse
+from detlab_hub.core.filters.grammar import parse
 from detlab_hub.core.rights import ObjectKind, Person, Right, Thing, right_of
 from detlab_hub.store import Store
 from detlab_hub.store.queries import bundles, jobs, limits, rights, usage
@@ -48,8 +48,10 @@ SOME = VIEWERS[::5]
 def fill_registry(s: Any, drawn: random.Random) -> None:
     """Write models of random owners with random grants, each with versions of anybody's checkpoints."""
     uuids = iter(range(1, 1000))
+    places = [None, *fill_workspaces(s, drawn)]
     for number in range(14):
         model = ModelRow(name=drawn.choice(["prod", "digits", f"m{number}"]) + str(number), owner=drawn.choice(USERS))
+        model.workspace_id = drawn.choice(places)
         s.add(model)
         s.flush()
         s.add(ModelFact(model_id=model.id, name="label", text=f"word {number}"))
@@ -73,13 +75,15 @@ def fill_registry(s: Any, drawn: random.Random) -> None:
 
 
 def models_of(s: Any) -> dict[int, Thing]:
-    """All models with all their grants."""
+    """All models with all their grants and roles."""
     found = {}
+    places, nowhere = workspace_things(s), Thing(ObjectKind.WORKSPACE)
     for row in s.scalars(select(ModelRow)):
         given = rights.grants_of_models(s, [row.id]).get(row.id, [])
         users = {one.name: one.write for one in given if one.kind == rights.USER}
         groups = {one.name: one.write for one in given if one.kind == rights.GROUP}
-        found[row.id] = Thing(ObjectKind.MODEL, row.owner, users, groups)
+        place = places.get(row.workspace_id, nowhere)
+        found[row.id] = Thing(ObjectKind.MODEL, row.owner, users, groups, place.members, place.member_groups)
     return found
 
 
@@ -94,7 +98,7 @@ def test_the_registrys_lists(store: Store, monkeypatch: pytest.MonkeyPatch, seed
         shown: Counter[tuple[int, int]] = Counter()
         for viewer in SOME:
             readable = {key for key, thing in things.items() if right_of(viewer, thing) >= Right.READ}
-            visible = rights.visible(ObjectKind.MODEL, viewer, owner=ModelRow.owner, model_id=ModelRow.id)
+            visible = rights.visible_models(viewer)
             assert set(models.page(s, visible, limit=100)) == readable
             assert len(models.words(s, visible)) == len(readable)
             for name in ("prod1", "digits2"):
@@ -147,7 +151,7 @@ def fill_rest(s: Any, drawn: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_the_lists_of_experiments_users_and_quotas(store: Store, seed: int) -> None:
+def test_the_lists_of_experiments_users_and_quotas(store: Store, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     drawn = random.Random(seed)
     store.write_sync(lambda s: fill(s, drawn))
     store.write_sync(lambda s: fill_rest(s, drawn))
@@ -159,6 +163,13 @@ def test_the_lists_of_experiments_users_and_quotas(store: Store, seed: int) -> N
             known = {name for name in USERS if right_of(viewer, Thing(ObjectKind.USER, name)) >= Right.READ}
             readable = {key for key, thing in things.items() if right_of(viewer, thing) >= Right.READ}
             assert set(of_experiments.page(s, viewer=viewer)) == readable
+            for most, each in ((200, 6), (200, 1), (0, 6)):  # workspaces one by one, some together, or all
+                monkeypatch.setattr(of_experiments, "MOST_PLACES", most)
+                monkeypatch.setattr(of_experiments, "EACH", each)
+                for limit, before, state in ((3, None, None), (5, 17, None), (4, 20, "ACTIVE"), (100, None, "ACTIVE")):
+                    page = of_experiments.page(s, limit, before, state, viewer=viewer, archived="no")
+                    wanted = sorted((key for key in readable if before is None or key < before), reverse=True)
+                    assert page == wanted[:limit], (viewer, most, each, limit, before, state)
             assert {row.owner for row in usage.between(s, "2026-01-01", "2026-01-02", viewer)} == known
             live = Counter([*owners.values(), *s.scalars(select(TaskRow.owner))])
             assert limits.live_jobs_by_owner(s, viewer) == {name: live[name] for name in known if live[name]}

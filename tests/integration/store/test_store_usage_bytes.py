@@ -56,9 +56,12 @@ def stored(store: Any) -> Any:
 
     def make(s: Any) -> None:
         s.add_all(BundleRow(digest=name, size=size) for name, size in (("b1", 1000), ("b2", 2000)))
-        s.add(WorkspaceRow(id=1, name="lab", owner="ada"))
+        s.add(WorkspaceRow(id=1, path="ada/lab", name="lab", owner="ada"))
         s.flush()
-        s.add_all(ProjectRow(id=key, workspace_id=1, name=name, owner="ada") for key, name in ((1, "one"), (2, "two")))
+        s.add_all(
+            ProjectRow(id=key, workspace_id=1, key=name, name=name, owner="ada")
+            for key, name in ((1, "one"), (2, "two"))
+        )
         s.add_all(BundleUpload(digest="b1", name=name) for name in ("ada", "ben"))
         s.flush()
         add(s, 1, "ada", ["vision"], 1, ("COMPLETED", 10), ("PARTIALLY_DELETED", 5), ("DELETED", 70))

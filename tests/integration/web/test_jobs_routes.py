@@ -117,7 +117,7 @@ async def test_quotas_are_administrators_to_set(master: Any, ben: str) -> None:
         body = {"kind": "user", "name": "ben", "slots": 0}
         assert (await other.put("quotas", json=body)).status_code == 403
         await refused(other, "DELETE", "quotas?kind=user&name=ben", 403)
-        assert (await other.get("quotas")).json() == {"items": [], "storage": []}
+        assert (await other.get("quotas")).json() == {"items": [], "storage": [], "workspaces": []}
         assert (await admin.put("quotas", json=body)).json()["items"][0]["slots"] == 0
         await admin.put("quotas", json={"kind": "group", "name": "<b>", "slots": 3})
         assert [item["name"] for item in (await other.get("quotas")).json()["items"]] == ["ben"]
@@ -138,6 +138,7 @@ async def test_quotas_are_administrators_to_set(master: Any, ben: str) -> None:
             {"kind": "user", "name": "ben"},
             {"kind": "user", "name": "x" * 400, "slots": 1},
             {"kind": "user", "name": "ben", "storage": -1},
+            {"kind": "workspace", "name": "1", "storage": 1},
             {"kind": "user", "name": "ben", "storage": 2**70},
         ):
             assert (await admin.put("quotas", json=wrong)).status_code == 422, wrong

@@ -18,6 +18,7 @@ from types import TracebackType
 
 from detlab.schemas.wire import ClusterView, CreateExperiment, UserView
 from testbed.fake_master.jobs import JOB_ROUTES
+from testbed.fake_master.many import MANY_ROUTES
 from testbed.fake_master.requests import RequestHandler, Route
 from testbed.fake_master.state import ApiFault
 from testbed.fake_master.tasks import TASK_ROUTES, FakeUserTasks
@@ -34,7 +35,11 @@ class FakeMaster(FakeUserTasks):
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> FakeMaster:
-        handler = type("Handler", (RequestHandler,), {"master": self, "routes": [*_ROUTES, *TASK_ROUTES, *JOB_ROUTES]})
+        handler = type(
+            "Handler",
+            (RequestHandler,),
+            {"master": self, "routes": [*_ROUTES, *TASK_ROUTES, *JOB_ROUTES, *MANY_ROUTES]},
+        )
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)

@@ -40,6 +40,7 @@ from detlab.schemas.wire import (
     TrialView,
     Wire,
 )
+from detlab.schemas.wire.continuing import ContinueExperiment
 from detlab.schemas.wire.storage import Bookmark, GcPreview, GcRequest, Pin, PinList
 
 Numbered = TypeVar("Numbered", Event, LogLine)
@@ -116,6 +117,7 @@ class MasterState:
     grants: dict[int, dict[tuple[str, str], GrantView]] = field(default_factory=dict)
     submitted: list[CreateExperiment] = field(default_factory=list)
     steered: list[SteerSearch] = field(default_factory=list)
+    continued: list[ContinueExperiment] = field(default_factory=list)
     journals: dict[int, list[JournalEntry]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -190,6 +190,17 @@ def away(seconds: float) -> Before:
     return before
 
 
+def away_until(back: Callable[[], bool]) -> Before:
+    """Break off all connections until something holds, as what a client said of them, however slow the machine is."""
+
+    def before(asked: Asked) -> Answer | None:
+        if not back():
+            raise Cut
+        return None
+
+    return before
+
+
 def refusing(status: int, code: str, message: str) -> Before:
     """Answer every request with an error of the store."""
     body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()

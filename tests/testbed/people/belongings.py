@@ -46,11 +46,23 @@ class Belongings:
     """The command's own."""
 
 
+def _workspace(cluster: Cluster) -> tuple[str, str]:
+    """Return the ids of a workspace and of a project in it, which are made if they are not there."""
+    with cluster.client() as http:
+        known = {one["name"]: one for one in http.get("workspaces").raise_for_status().json()["items"]}
+        place = known.get(MARK) or http.post("workspaces", json={"name": MARK, "description": MARK}).json()
+        projects = f"workspaces/{place['id']}/projects"
+        there = {one["name"]: one for one in http.get(projects).raise_for_status().json()["items"]}
+        project = there.get(MARK) or http.post(projects, json={"name": MARK, "notes": MARK}).json()
+        return str(place["id"]), str(project["id"])
+
+
 @contextmanager
 def belongings(cluster: Cluster) -> Iterator[Belongings]:
     """Make them; the command is ended at the end."""
     with Client(cluster.url, cluster.token) as client:
-        task = client.create_task("command", WAITER, name=MARK)
+        place, project = _workspace(cluster)
+        task = client.create_task("command", WAITER, name=MARK, workspace=place, project=project)
         experiment = client.create_experiment(CONFIG, files={"own.py": TRIAL, "own.txt": FILE})
         token = task_token(cluster, task.id)
         stored = httpx.put(
@@ -67,6 +79,8 @@ def belongings(cluster: Cluster) -> Iterator[Belongings]:
         model = known.get(MARK) or client.create_model(MARK, MARK)
         version = model.register_version(checkpoint.uuid, comment=MARK, labels=["own"], reason=MARK)
         ids = {
+            "workspace": place,
+            "project": project,
             "model": str(model.model_id),
             "version": str(version.model_version),
             "label": "own",

@@ -73,6 +73,7 @@ def tenant(cluster: Cluster, name: str, mark: str) -> Iterator[Tenant]:
     token = cluster.make_token("custom:detlab:write", user=name)
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(Client(cluster.url, token))
+        place = _workspace(cluster, token, mark)
         experiment = client.create_experiment(config_of(mark), files={f"{mark}.py": TRIAL})
         tasks = list(_tasks(client, mark, experiment.id))
         for task in tasks:
@@ -89,17 +90,32 @@ def tenant(cluster: Cluster, name: str, mark: str) -> Iterator[Tenant]:
             "digest": digest,
             "task_id": tasks[0].id,
             "job_id": tasks[0].id,
+            "workspace": str(place["workspace_id"]),
+            "project": str(place["id"]),
         }
         yield Tenant(name, mark, token, ids, tuple(task.id for task in tasks))
+
+
+def _workspace(cluster: Cluster, token: str, mark: str) -> dict[str, Any]:
+    """Make what the config names, with members; return the project."""
+    with cluster.client(token) as http:
+        made = http.post("workspaces", json={"name": f"{mark} workspace", "description": f"described by {mark}"})
+        place = f"workspaces/{made.raise_for_status().json()['id']}"
+        members = {"kind": "group", "name": "nobodys-group", "role": "admin"}
+        http.put(f"{place}/members", json=members).raise_for_status()
+        project = {"name": f"{mark} project", "description": f"described by {mark}", "notes": f"notes of {mark}"}
+        found: dict[str, Any] = http.post(f"{place}/projects", json=project).raise_for_status().json()
+        return found
 
 
 def _tasks(client: Client, mark: str, experiment_id: int) -> Iterator[Any]:
     """One of each kind that the master runs, with the first one running, and a server of the Hub."""
     waits = ["python3", "-c", f"import time; print('line of {mark}', flush=True); time.sleep(600)"]
-    block = {"entrypoint": waits, "description": f"described by {mark}", "resources": {"slots": 0}}
+    place = {"workspace": f"{mark} workspace", "project": f"{mark} project"}
+    block = {"entrypoint": waits, "description": f"described by {mark}", "resources": {"slots": 0}, **place}
     yield client.create_task("command", block, name=f"{mark} command")
     yield client.create_task("command", {**block, "resources": {"slots": 1}}, name=f"{mark} with slots")
-    shown = {"description": f"described by {mark}", "resources": {"slots": 0}}
+    shown = {"description": f"described by {mark}", "resources": {"slots": 0}, **place}
     yield client.create_task("tensorboard", shown, name=f"{mark} tensorboard", experiment_ids=[experiment_id])
 
 

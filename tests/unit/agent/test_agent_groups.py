@@ -18,6 +18,7 @@ from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.preparation import Order, TaskMaker
 from detlab_agent.runtimes.process.control_groups import NoGroups, TaskControlGroups, TaskGroups
 from detlab_agent.runtimes.process.runtime import ProcessRuntime
+from testbed.waiting import until
 
 LIMITS = ("pids.max", "memory.max", "memory.swap.max")
 
@@ -129,6 +130,7 @@ def test_an_agent_in_a_copy_of_its_folder_ends_no_task_of_the_original(tmp_path:
     launcher = subprocess.Popen(["sleep", "60"], env={"DET_TASK_DIR": str(original)}, start_new_session=True)
     try:
         TaskDir(original).launcher.write_text("{}")
+        until(lambda: b"DET_TASK_DIR" in Path(f"/proc/{launcher.pid}/environ").read_bytes())  # it is empty for a moment
         noted = {"run": 1, "slots": [], "pid": launcher.pid, "start_time": procfs.start_time(launcher.pid)}
         noted |= {"uid": os.getuid(), "groups": [str(tmp_path / "group")]}
         if how == "renamed":

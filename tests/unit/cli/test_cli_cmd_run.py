@@ -41,6 +41,16 @@ def test_options_after_the_command_are_the_commands(master, det) -> None:
     assert master.asked[1].config == {"entrypoint": "ls | wc -l"}
 
 
+def test_a_workspace_goes_with_the_config(master, det) -> None:
+    master.on_create = ends(master, 0)
+    assert det("cmd", "run", "-w", "ada/vision", "--project", "digits", "x").exit_code == 0
+    assert master.asked[0].config == {"workspace": "ada/vision", "project": "digits", "entrypoint": ["x"]}
+    assert det("cmd", "run", "--project-id", "7", "-c", "workspace=lab", "x").exit_code == 0
+    assert master.asked[1].config == {"workspace": "lab", "project": "7", "entrypoint": ["x"]}
+    both = det("cmd", "run", "--project-id", "7", "--project", "digits", "x")
+    assert (both.exit_code, "not both" in both.stderr) == (2, True)
+
+
 def test_a_command_killed_by_a_signal(master, det) -> None:
     master.on_create = lambda view: master.end_task(view.id, -9)
     assert det("cmd", "run", "x").exit_code == 137

@@ -167,7 +167,7 @@ def test_errors_are_one_block(master, det) -> None:
     assert result.exit_code == 1
     assert result.stderr == "Error: there is no experiment 99\n"
     result = det("e", "describe", 99, "--json")
-    assert json.loads(result.stdout)["error"]["code"] == "not_found"
+    assert json.loads(result.stdout)["code"] == "not_found"
     assert result.exit_code == 1
 
 

@@ -95,7 +95,7 @@ def test_config_mistakes_are_all_named_and_nothing_is_sent(master, det, workplac
     assert master.requests == []
     result = det("e", "create", "bad.yaml", "code", "--json")
     assert result.exit_code == 2
-    assert {item["path"] for item in json.loads(result.stdout)} == {"searcher.max_trials", "sercher"}
+    assert {item["path"] for item in json.loads(result.stdout)["problems"]} == {"searcher.max_trials", "sercher"}
 
 
 def test_mistakes_that_only_the_master_knows(master, det) -> None:

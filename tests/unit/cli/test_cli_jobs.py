@@ -100,8 +100,27 @@ def test_why(det, det_json, master) -> None:
     assert "\x1b" not in shown
     assert det_json("job", "why", "--trial", 12)["items"][0]["reason"] == "no_free_slots"
     assert det_json("job", "why", "trial-12") == det_json("job", "why", "-t", "12")
-    assert det("job", "why", "command-1a").stdout.startswith("No tasks of command command-1a waits")
+    assert det("job", "why", "command-1a").stdout.startswith("No task of command command-1a waits")
     assert det("job", "why", 8).exit_code == 1
+
+
+def test_why_says_that_an_experiment_is_paused(det, master) -> None:
+    master.whys["7"] = JobWhy(job=master.jobs[0].model_copy(update={"state": "PAUSED", "slots_held": 0}))
+    assert "It is paused, and starts nothing until it is activated" in det("job", "why", 7).stdout
+
+
+def test_why_says_once_what_holds_of_several_tasks(det, master) -> None:
+    def waits(trial: int, slots: int) -> WaitView:
+        hints = [HintView(change="slots", value="1", text="would start now with 1 slot")]
+        return WaitView(trial_id=trial, slots=slots, pool="default", place=trial - 10, reason="no_free_slots",
+                        detail=f"needs {slots} slots: 1 of 2 free", hints=hints)  # fmt: skip
+
+    master.whys["7"] = JobWhy(job=master.jobs[0], items=[waits(11, 2), waits(12, 2), waits(13, 4)], waiting=3)
+    shown = det("job", "why", 7).stdout
+    assert "Trials 11, 12 of experiment 7: needs 2 slots: 1 of 2 free\n" in shown
+    assert "1, 2 of the pool's queue" in shown
+    assert "\nTrial 13 of experiment 7: needs 4 slots" in shown
+    assert shown.count("would start now") == 2
 
 
 def test_why_of_a_task_in_the_queue_of_a_batch_system_is_in_its_words(det, master) -> None:

@@ -54,6 +54,73 @@ def test_lines_are_picked(lines, det, options, told) -> None:
     assert result.stdout.splitlines() == told
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--regex", "nan", "-C", 1), ["loss=0.5", "loss=nan", "loss=inf"]),
+        (("--search", "OLD START", "--level", "INFO", "-C", 1), []),
+        (("--regex", "start|end", "-C", 1), ["old start", "old warning", "--", "loss=inf", "end"]),
+        (("--level", "warning", "-C", 2), ["old start", "old warning", "loss=0.5", "loss=nan", "loss=inf", "end"]),
+        (("--regex", "nan", "--since", "10m", "-C", 2), ["loss=0.5", "loss=nan", "loss=inf", "end"]),
+        (("--first-error",), ["loss=nan", "loss=inf", "end"]),
+        (("--first-error", "-C", 1, "--head", 2), ["loss=0.5", "loss=nan"]),
+    ],
+)
+def test_lines_come_with_what_stands_around_them(lines, det, options, told) -> None:
+    result = det("t", "logs", 1, *options)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == told
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("Traceback (most recent call last):", True),
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory", True),
+        ("RuntimeError: x", True),
+        ("KeyboardInterruptException", True),
+        ("Segmentation fault (core dumped)", True),
+        ("0 errors, validation_error=0.3", False),
+        ("ErrorRate: 0.1", False),
+        ("mean Error: 3", False),
+    ],
+)
+def test_the_first_error_is_found_by_what_it_says(master, det, text: str, is_one: bool) -> None:
+    master.add_experiment()
+    master.add_trial(1, state=TrialState.COMPLETED)
+    for line in ("begin", text, "after"):
+        master.log(1, line, level=None, stdtype="stderr")
+    result = det("t", "logs", 1, "--first-error")
+    assert result.stdout.splitlines() == ([text, "after"] if is_one else [])
+    assert ("has told of no error" in result.stderr) is not is_one
+
+
+def test_lines_have_their_time_in_utc_or_here(master, det) -> None:
+    master.add_experiment()
+    master.add_trial(1, state=TrialState.COMPLETED)
+    master.log(1, "hello")
+    master.logs[:] = [line.model_copy(update={"time": 1_900_000_000.25}) for line in master.logs]
+    assert det("t", "logs", 1, "--times", "utc").stdout == "2030-03-17 17:46:40.250Z hello\n"
+    here = datetime.fromtimestamp(1_900_000_000.25).isoformat(" ", "milliseconds")
+    assert det("t", "logs", 1, "--times", "local").stdout == f"{here} hello\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("-C", 2), "-C needs lines to look for"),
+        (("-C", 2, "--regex", "x", "-f"), "leave out -f"),
+        (("-C", 21, "--regex", "x"), "21 is not in the range"),
+        (("--first-error", "--level", "ERROR"), "--first-error shows all lines from there on"),
+        (("--first-error", "-f"), "--first-error shows all lines from there on"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(lines, det, options, says) -> None:
+    result = det("t", "logs", 1, *options)
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
 def test_a_choice_that_fits_nothing_says_so(lines, det) -> None:
     assert "has no output like that" in det("t", "logs", 1, "--regex", "nothing").stderr
 

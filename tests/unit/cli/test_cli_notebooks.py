@@ -4,6 +4,8 @@ import json
 import threading
 from pathlib import Path
 
+import pytest
+
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import FailureView, ProblemView
 
@@ -119,7 +121,9 @@ def test_a_config_with_every_kind_of_mistake_names_all_of_them_at_once(master, d
     assert master.requests == []
     told = det("notebook", "start", "--config-file", "bad.yaml", "--json")
     assert told.exit_code == 2
-    assert {"resources.slots", "idle_timeout", "runtime"} <= {item["path"] for item in json.loads(told.stdout)}
+    assert {"resources.slots", "idle_timeout", "runtime"} <= {
+        item["path"] for item in json.loads(told.stdout)["problems"]
+    }
 
 
 def test_mistakes_that_only_the_master_knows(master, det) -> None:
@@ -157,6 +161,22 @@ def test_open_what_is_over_names_the_next_command(master, det) -> None:
     assert result.exit_code == 1
     assert result.stderr.splitlines()[0] == f"Error: the notebook {view.id} has ended (idle)"
     assert "det notebook start" in result.stderr
+
+
+@pytest.mark.timeout(60)
+def test_what_another_member_has_started_is_refused_and_not_waited_for(master, det) -> None:
+    for words in (
+        ("notebook", "open"),
+        ("tensorboard", "open"),
+        *(("shell", verb) for verb in ("open", "ssh-config", "show-ssh-command", "proxy")),
+    ):
+        view = master.add_task(words[0])
+        master.bring_up(view.id)
+        master.update_task(view.id, owner="ada", opens=False, may="read", url=None, server_name=None)
+        result = det(*words, view.id)
+        assert result.exit_code == 1, words
+        assert "is ada's: members of its workspace see its state, and only ada opens it" in result.stderr
+        assert ("GET", "stream") not in master.requests, "it never comes up here"
 
 
 def test_an_address_that_leads_elsewhere_is_not_opened(master, det) -> None:

@@ -274,7 +274,7 @@ def test_no_cluster_is_told_with_the_next_command(det, monkeypatch) -> None:
 def test_errors_as_json(master, det) -> None:
     result = det("task", "describe", "nowhere", "--json")
     assert result.exit_code == 1
-    assert json.loads(result.stdout)["error"]["code"] == "not_found"
+    assert json.loads(result.stdout)["code"] == "not_found"
 
 
 def test_problem_type_is_the_wires() -> None:

@@ -46,5 +46,11 @@ def test_csv_has_all_columns_and_no_control_characters() -> None:
     assert 'say "hi"' in second[1]
 
 
+def test_csv_of_labels_is_no_list_of_python() -> None:
+    assert list(csv.reader(io.StringIO(csv_text([{"labels": ["a", "b c"]}, {"labels": []}])))) == [
+        ["labels"], ["a, b c"], [""]
+    ]  # fmt: skip
+
+
 def test_csv_of_nothing_is_an_empty_line() -> None:
     assert csv_text([]).strip() == ""

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 LAYERS = {
     "wire": ("harness/detlab/schemas/wire/*.py", "harness/detlab/schemas/*wire.py"),
     "service": ("hub_ext/detlab_hub/services/**/*.py",),
-    "operations": ("harness/detlab/client/operations/*.py",),
+    "operations": ("harness/detlab/client/operations/**/*.py",),
     "commands": ("harness/detlab/cli/commands/**/*.py",),
 }
 """Where the other layers of a module in `web` are."""

@@ -31,15 +31,15 @@ def test_lifecycle_stopping_states_only_degrade():
         assert stopping == set(STOPPING_ORDER[place + 1 :])
 
 
-def test_lifecycle_terminal_states_lead_to_deleting_only():
+def test_lifecycle_terminal_states_lead_to_deleting_or_back_when_a_user_continues():
     for state in ("COMPLETED", "CANCELED", "ERROR"):
-        assert TRANSITIONS[state] == {"DELETING"}
+        assert TRANSITIONS[state] == {"ACTIVE", "PAUSED", "DELETING"}
     assert TRANSITIONS["DELETED"] == frozenset()
 
 
 def test_lifecycle_illegal_moves_are_refused():
-    with pytest.raises(IllegalTransitionError, match="COMPLETED cannot become ACTIVE"):
-        check_move("COMPLETED", "ACTIVE")
+    with pytest.raises(IllegalTransitionError, match="COMPLETED cannot become STOPPING_KILLED"):
+        check_move("COMPLETED", "STOPPING_KILLED")
     with pytest.raises(IllegalTransitionError):
         check_progress(AllocationState.RUNNING, AllocationState.PENDING)
 
@@ -403,6 +403,9 @@ def test_lifecycle_trials_only_degrade_and_end_once(max_restarts, metric, events
         (ExperimentState.ACTIVE, e.SearchEnded(cancel=True, failure=False), ExperimentState.CANCELED),
         (ExperimentState.STOPPING_KILLED, e.SearchEnded(cancel=False, failure=False), ExperimentState.STOPPING_KILLED),
         (ExperimentState.COMPLETED, e.ExperimentKillRequested(), ExperimentState.COMPLETED),
+        (ExperimentState.COMPLETED, e.ExperimentReopened(), ExperimentState.ACTIVE),
+        (ExperimentState.CANCELED, e.ExperimentReopened(), ExperimentState.ACTIVE),
+        (ExperimentState.ERROR, e.ExperimentReopened(), ExperimentState.ACTIVE),
     ],
 )
 def test_lifecycle_experiment_moves(old, event, new):
@@ -414,6 +417,29 @@ def test_lifecycle_experiment_moves(old, event, new):
 def test_lifecycle_what_has_ended_or_is_ending_cannot_be_paused_or_activated(old, event):
     with pytest.raises(e.RequestRefusedError, match=str(old)):
         e.step(old, event)
+
+
+@pytest.mark.parametrize(
+    "old", [ExperimentState.ACTIVE, ExperimentState.PAUSED, ExperimentState.STOPPING_KILLED, ExperimentState.DELETING]
+)
+def test_lifecycle_only_what_has_ended_is_reopened(old):
+    with pytest.raises(e.RequestRefusedError, match="has not ended"):
+        e.step(old, e.ExperimentReopened())
+
+
+@pytest.mark.parametrize("state", [TrialState.COMPLETED, TrialState.ERROR, TrialState.CANCELED])
+def test_lifecycle_a_reopened_trial_waits_for_its_search_and_begins_with_a_new_attempt(state):
+    ended = t.TrialStatus(state, run=3, restarts=2, early_exit=t.ERRORED, end_reason=EndReason.ERROR)
+    reopened = t.step(ended, t.TrialReopened())
+    assert reopened.actions == ()
+    assert reopened.state == t.TrialStatus(TrialState.PAUSED, run=3, hold=t.Hold.SEARCH)
+    assert t.step(reopened.state, t.TrialActivateRequested()).actions == ()
+    resumed = t.step(reopened.state, t.ReleaseDecided())
+    assert resumed.actions == (t.RequestTrialAllocation(4),)
+    assert resumed.state.state is TrialState.ACTIVE
+    # Anything else leaves what has ended as it is, and one that has not is not reopened.
+    assert t.step(ended, t.ReleaseDecided()).state is ended
+    assert t.step(resumed.state, t.TrialReopened()).state is resumed.state
 
 
 experiment_events = st.one_of(

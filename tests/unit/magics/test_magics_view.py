@@ -395,7 +395,8 @@ def test_all_objectives_and_metrics_that_were_asked_for_are_columns_and_the_fron
     assert state.apply([several(11, 1, loss=0.5, size=1), several(12, 2, loss=0.4, acc=0.6, size=1, f1=0.25)])
     assert state.apply([several(13, 3, loss=0.1, acc=0.1, size=1), several(14, 4, loss=0.0, acc=1.0, size=99)])
     header, rows = table(state)
-    assert header[:8] == ["trial", "loss", "steps", "state", "loss", "acc", "f1", "pareto"]
+    assert header[:8] == ["trial", "best loss", "steps", "state", "last loss", "last acc", "last f1", "pareto"]
+    assert len(header) == len(set(header))
     found = {row[0]: row[4:8] for row in rows}
     assert found == {
         "1": ["0.5000", "0.5000", "–", ""],

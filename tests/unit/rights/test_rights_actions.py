@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ from detlab_hub.core.rights import (
     ObjectKind,
     Person,
     Right,
+    Role,
     Thing,
     may,
     may_ask,
@@ -32,14 +35,20 @@ write search.steer search.ask search.tell trial.kill checkpoint.edit checkpoint.
 write model.edit version.register version.edit label.move label.remove task.kill
 """
 """What a user, and a notebook run of theirs, may."""
+ANY_WRITER = """
+none  tracked_run.register
+write tracked_run.create tracked_run.log
+"""
+"""What a trial may, too, with what is its own."""
 NO_RUN = """
 none task.start_server
 read checkpoint.unbookmark
 own  experiment.archive experiment.delete experiment.gc experiment.delete_event_files experiment.log_retention
-own  experiment.share experiment.unshare search.code job.update trash.empty
+own  experiment.move experiment.share experiment.unshare search.code job.update trash.empty
 own  checkpoint.unbookmark_all checkpoint.delete checkpoint.undelete checkpoint.remove_files
 own  checkpoint.register_elsewhere
-own  model.rename model.archive model.delete model.share model.unshare version.delete
+own  tracked_run.delete task.move
+own  model.move model.rename model.archive model.delete model.share model.unshare version.delete
 """
 ADMINISTRATORS = """
 own enrolment.create node.enable node.disable node.drain node.forget cluster.drain quota.set quota.remove token.revoke
@@ -61,7 +70,12 @@ def written() -> dict[Action, tuple[Right, set[CallerKind]]]:
     """The rows as they are written above, and in the tests of resources (`RIGHTS`)."""
     found = {}
     person, run = CallerKind.PERSON, CallerKind.RUN
-    texts = [(ANY_PERSON, {person, run}), (NO_RUN, {person}), (ADMINISTRATORS, {CallerKind.ADMIN})]
+    texts = [
+        (ANY_PERSON, {person, run}),
+        (ANY_WRITER, {person, run, CallerKind.TASK}),
+        (NO_RUN, {person}),
+        (ADMINISTRATORS, {CallerKind.ADMIN}),
+    ]
     for text, callers_ in [*texts, *((text, {kind}) for kind, text in PROGRAMS.items())]:
         for line in text.strip().splitlines():
             right, *names = line.split()
@@ -109,10 +123,37 @@ def test_a_grant_for_changes_carries_what_needs_no_more(action: Action) -> None:
         assert may(BOB, action, Thing(kind, "ann", users={"bob": False})) is (people and rule.least <= Right.READ)
 
 
+@pytest.mark.parametrize("action", Action)
+def test_a_role_carries_what_its_right_does_but_nothing_that_runs_as_the_owner(action: Action) -> None:
+    rule = ACTIONS[action]
+    with_roles = {ObjectKind.EXPERIMENT, ObjectKind.CHECKPOINT, ObjectKind.MODEL, ObjectKind.WORKSPACE}
+    for kind in set(rule.kinds) & with_roles:
+        people = CallerKind.PERSON in rule.callers
+        for role, right in ((Role.VIEWER, Right.READ), (Role.EDITOR, Right.WRITE), (Role.ADMIN, Right.OWN)):
+            thing = Thing(kind, "ann", members={"bob": role})
+            assert may(BOB, action, thing) is (people and rule.by_role and rule.least <= right), (kind, role)
+    assert rule.by_role is (action is not Action.SEARCH_CODE)
+
+
+def test_of_a_user_task_a_role_gives_its_state_and_to_admins_its_end() -> None:
+    kill, move = Action.TASK_KILL, Action.TASK_MOVE
+    given_ = {
+        role: [may(BOB, action, Thing(ObjectKind.TASK_STATE, "ann", members={"bob": role})) for action in (kill, move)]
+        for role in Role
+    }
+    assert given_ == {Role.VIEWER: [False, False], Role.EDITOR: [False, False], Role.ADMIN: [True, False]}
+    for role in Role:
+        whole = Thing(ObjectKind.TASK, "ann", members={"bob": role}, member_groups={"vision": role})
+        assert right_of(Person("bob", frozenset({"vision"})), whole) is Right.NONE
+        run = Person("bob", run=True)
+        assert not may(run, kill, Thing(ObjectKind.TASK_STATE, "ann", members={"bob": role}))
+
+
 relations = st.fixed_dictionaries(
     {
         "owner": st.sampled_from(["ann", "bob"]),
         "users": st.sampled_from([{}, {"ann": True}, {"ann": False}]),
+        "members": st.sampled_from([{}, *({"ann": role} for role in Role)]),
         "trial_id": st.integers(1, 2),
         "agents": st.sampled_from([(), ("node-1",)]),
     }
@@ -127,7 +168,8 @@ def test_nobody_may_without_the_right_and_the_kind_of_token(who, action, kind, f
         with pytest.raises(ValueError, match="is not about"):
             may(who, action, thing)
         return
-    assert may(who, action, thing) is (may_ask(who, action) and right_of(who, thing) >= rule.least)
+    told = thing if rule.by_role else replace(thing, members={})
+    assert may(who, action, thing) is (may_ask(who, action) and right_of(who, told) >= rule.least)
     if isinstance(who, AttemptIdentity):
         assert may_ask(who, action) is (CallerKind.TASK in rule.callers)
     if isinstance(who, AgentIdentity):

@@ -16,6 +16,7 @@ from detlab_hub.core.rights import (
     ObjectKind,
     Person,
     Right,
+    Role,
     Thing,
     Who,
     relations,
@@ -34,6 +35,9 @@ CASES: dict[CallerRelation, tuple[Who, dict[str, object]]] = {
     CallerRelation.RUN: (ANNS_RUN, {"owner": "ann"}),
     CallerRelation.EDITOR: (ANN, {"users": {"ann": True}}),
     CallerRelation.READER: (ANN, {"groups": {"vision": False}}),
+    CallerRelation.WORKSPACE_ADMIN: (ANN, {"members": {"ann": Role.ADMIN}}),
+    CallerRelation.WORKSPACE_EDITOR: (ANN, {"member_groups": {"vision": Role.EDITOR}}),
+    CallerRelation.WORKSPACE_VIEWER: (ANN, {"members": {"ann": Role.VIEWER}}),
     CallerRelation.ITSELF: (TRIAL, {"trial_id": 2}),
     CallerRelation.SIBLING: (TRIAL, {"experiment_id": 1}),
     CallerRelation.SOURCE: (TRIAL, {"source_of": (1,)}),
@@ -45,26 +49,31 @@ ALWAYS = {CallerRelation.USER}
 """Every user is that beside the relation of the case."""
 
 RIGHTS = """
-                 admin owner run   editor reader itself sibling source host uses user
-experiment       own   own   write write  read   -      read    -      read -    -
-checkpoint       own   own   write write  read   own    read    read   -    read -
-model            own   own   write write  read   -      -       -      -    -    -
-user task        own   own   write -      -      read   -       -      read -    -
-code bundle      read  read  read  -      -      -      -       -      -    read -
-job in the queue own   own   read  -      -      -      -       -      -    -    -
-allocation       read  read  read  -      -      -      -       -      -    -    -
-user             read  read  read  -      -      -      -       -      -    -    -
-quota            own   -     -     -      read   -      -       -      -    -    -
-agent            own   -     -     -      -      -      -       -      -    -    read
-cluster          own   -     -     -      -      -      -       -      -    -    read
-administration   own   -     -     -      -      -      -       -      -    -    -
+                 admin owner run   editor reader r_admin r_editor r_viewer itself sibling source host uses user
+experiment       own   own   write write  read   own     write    read     -      read    -      read -    -
+checkpoint       own   own   write write  read   own     write    read     own    read    read   -    read -
+model            own   own   write write  read   own     write    read     -      -       -      -    -    -
+workspace        own   own   write -      -      own     write    read     -      -       -      -    -    -
+run from elsewhere own own   write write  read   own     write    read     write  read    -      -    -    -
+user task        own   own   write -      -      -       -        -        read   -       -      read -    -
+state of a user task own own write -   -      write   read     read     -      -       -      -    -    -
+code bundle      read  read  read  -      -      -       -        -        -      -       -      -    read -
+job in the queue own   own   read  -      -      -       -        -        -      -       -      -    -    -
+allocation       read  read  read  -      -      -       -        -        -      -       -      -    -    -
+user             read  read  read  -      -      -       -        -        -      -       -      -    -    -
+quota            own   -     -     -      read   -       -        -        -      -       -      -    -    -
+agent            own   -     -     -      -      -       -        -        -      -       -      -    -    read
+cluster          own   -     -     -      -      -       -        -        -      -       -      -    -    read
+administration   own   -     -     -      -      -       -        -        -      -       -      -    -    -
 """
+SHORT = {"r_admin": "WORKSPACE_ADMIN", "r_editor": "WORKSPACE_EDITOR", "r_viewer": "WORKSPACE_VIEWER"}
+"""Columns of roles."""
 
 
 def written() -> dict[tuple[ObjectKind, CallerRelation], Right]:
     """The cells of the table as it is written above."""
     head, *rows = RIGHTS.strip("\n").splitlines()
-    columns = [CallerRelation[name.upper()] for name in head.split()]
+    columns = [CallerRelation[SHORT.get(name, name.upper())] for name in head.split()]
     found = {}
     for row in rows:
         *name, cells = [" ".join(row.split()[: -len(columns)]), row.split()[-len(columns) :]]
@@ -106,12 +115,15 @@ grants = st.dictionaries(names, st.booleans(), max_size=3)
 persons = st.builds(Person, names, st.frozensets(names, max_size=2), st.booleans())
 attempts = st.builds(AttemptIdentity, numbers, numbers, tasks)
 callers = persons | attempts | st.builds(AgentIdentity, st.sampled_from(["node-1", "node-2"]))
+roles = st.dictionaries(names, st.sampled_from(Role), max_size=3)
 plain = st.builds(
     Thing,
     st.sampled_from(ObjectKind),
     st.none() | names,
     grants,
     grants,
+    roles,
+    roles,
     numbers,
     numbers,
     tasks,
@@ -148,6 +160,26 @@ def test_a_grant_never_gives_more_than_changes(who, thing):
 
 
 @given(persons, objects)
+def test_of_role_and_grant_a_user_has_the_better(who, thing):
+    """A role is that of a member, or of a group of theirs."""
+    bare = replace(thing, members={}, member_groups={})
+    held = [role for name, role in thing.members.items() if name == who.name]
+    held += [role for name, role in thing.member_groups.items() if name in who.groups]
+    if not held:
+        assert right_of(who, thing) is right_of(who, bare)
+        return
+    most = Right(min(max(held), Right.WRITE if who.run else Right.OWN))
+    by_uses = right_of(who, Thing(thing.kind, used_by=thing.used_by))
+    in_workspaces = {ObjectKind.EXPERIMENT, ObjectKind.CHECKPOINT, ObjectKind.MODEL, ObjectKind.TRACKED_RUN}
+    if thing.kind in {*in_workspaces, ObjectKind.WORKSPACE}:
+        assert right_of(who, thing) is max(right_of(who, bare), most, by_uses)
+    elif thing.kind is ObjectKind.TASK_STATE:  # admins of its workspace may end it; other members see it
+        assert right_of(who, thing) is max(right_of(who, bare), Right.WRITE if most is Right.OWN else Right.READ)
+    else:
+        assert right_of(who, thing) is right_of(who, bare)
+
+
+@given(persons, objects)
 def test_a_notebook_run_has_no_more_than_its_owner_and_is_no_administrator(who, thing):
     theirs = right_of(replace(who, admin=False, run=False), thing)
     ran = replace(who, run=True)
@@ -168,7 +200,9 @@ def test_a_grant_to_others_gives_nothing(who, thing):
 
 @given(attempts, objects)
 def test_a_task_has_no_right_of_its_owner(who, thing):
-    assert right_of(who, thing) is right_of(who, replace(thing, owner=None, users={}, groups={}))
+    assert right_of(who, thing) is right_of(
+        who, replace(thing, owner=None, users={}, groups={}, members={}, member_groups={})
+    )
 
 
 @given(persons, objects)

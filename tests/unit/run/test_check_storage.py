@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from detlab.cli.commands.storage.check import _sums
 from detlab.core.checkpoint.abandoned import TrialLeftovers
 from detlab.errors import StorageError
 from detlab.run.check_storage import check
@@ -114,6 +115,21 @@ def test_what_is_not_its_own_is_not_repaired(store: StorageManager, verdict: str
     knows.known = {uuid: verdict}
     assert looked(store, knows, repair=True).repaired == 0
     assert store.uuids() == [uuid]
+
+
+def test_event_files_are_known_and_left_alone(tmp_path: Path) -> None:
+    """They were said to be of nobody that can be told, though `det experiment delete-tb-files` removes them."""
+    store = from_config({"type": "directory", "container_path": str(tmp_path)})
+    for name in ("tensorboard-c1-3-7", "tensorboard-c1-3-8.1"):
+        (tmp_path / name).mkdir(mode=0o700)
+        (tmp_path / name / "events.out").write_bytes(b"x" * 50)
+    strange = publish(store, marked=False)
+    found = looked(store, Knows(), repair=True)
+    assert (found.events, found.events_bytes) == (2, 100)
+    assert [item.uuid for item in found.unknown] == [strange]
+    lines = _sums(found)
+    assert any(line.startswith("event files       2 folders") and "delete-tb-files" in line for line in lines)
+    assert (tmp_path / "tensorboard-c1-3-7" / "events.out").exists()
 
 
 def test_what_another_installation_owns_is_not_repaired(store: StorageManager) -> None:

@@ -171,13 +171,38 @@ def test_a_quota_holds_its_user_back_and_nobody_else() -> None:
 
 
 @pytest.mark.parametrize("scheduler", list(Scheduler))
+def test_a_workspaces_quota_holds_back_what_lies_in_it_whosever_it_is(scheduler: Scheduler) -> None:
+    inside = {
+        f"t{n}": SchedulerTask(f"t{n}", f"j{n}", 1, user=user, workspace=7)
+        for n, user in enumerate(("ada", "bob", "ada"))
+    }
+    outside = {
+        name: SchedulerTask(name, "k", 1, user="ada", workspace=place) for name, place in (("u", None), ("v", 8))
+    }
+    jobs: dict[str, dict[str, object]] = {"j0": {}, "j1": {}, "j2": {}, "k": {}}
+    quotas = (Quota(3, workspace=7, named="ada/lab", elsewhere=1), Quota(9, user="ada"))
+    pool = pool_of({"a": 8}, jobs, {**inside, **outside}, quotas=quotas, scheduler=scheduler)
+    decision = schedule(pool)
+    assert set(placed(decision)) == {"t0", "t1", "u", "v"}
+    assert reasons(decision) == {"t2": "at_quota"}
+    assert (
+        decision.waiting["t2"].detail
+        == "workspace ada/lab holds 3 of a quota of 3 slots, this needs 1; see det quota list"
+    )
+    huge = {"t": replace(inside["t0"], id="t", slots=4)}
+    never = schedule(pool_of({"a": 8}, jobs, huge, quotas=quotas, scheduler=scheduler)).waiting["t"]
+    assert never.code is ReasonCode.OVER_QUOTA
+    assert never.detail == "needs 4 slots, more than the quota of workspace ada/lab: 3"
+
+
+@pytest.mark.parametrize("scheduler", list(Scheduler))
 def test_a_task_held_back_by_its_quota_is_told_so_where_no_agent_is_connected_either(scheduler: Scheduler) -> None:
     quotas = (Quota(slots=4, user="ada", elsewhere=4),)
     pending = {name: SchedulerTask(name, name, 1, user=name) for name in ("ada", "ben")}
     snapshot = pool_of({}, {"ada": {}, "ben": {}}, pending, quotas=quotas, scheduler=scheduler)
     why = schedule(snapshot).waiting
     assert why["ada"].code is ReasonCode.AT_QUOTA
-    assert why["ada"].detail == "user ada holds 4 of a quota of 4 slots, this needs 1"
+    assert why["ada"].detail == "user ada holds 4 of a quota of 4 slots, this needs 1; see det quota list"
     assert why["ben"].code is ReasonCode.NO_AGENT
 
 

@@ -37,7 +37,7 @@ def test_every_mistake_is_named_at_once() -> None:
             "b": {"c": {"type": "log", "minval": 0, "maxval": 1}},
         },
         "bind_mounts": [{"host_path": "/ok", "container_path": "/ok"}, {"host_path": "rel", "container_path": "."}],
-        "workspace": "w",
+        "workspace": 5,
     }
     assert set(errors(raw)) == {
         "nme",
@@ -53,7 +53,7 @@ def test_every_mistake_is_named_at_once() -> None:
         "hyperparameters.b.c.base",
         "bind_mounts[1].host_path",
         "bind_mounts[1].container_path",
-        "project",
+        "workspace",
     }
 
 
@@ -196,8 +196,8 @@ def test_bad_storage(storage: dict[str, Any], path: str) -> None:
         ({"min_checkpoint_period": {"batches": "1"}}, "min_checkpoint_period.batches"),
         ({"preemption_timeout": -1}, "preemption_timeout"),
         ({"integrations": {"webhooks": {"webhook_id": ["a"]}}}, "integrations.webhooks.webhook_id[0]"),
-        ({"workspace": "w"}, "project"),
-        ({"project": "p"}, "workspace"),
+        ({"workspace": 5}, "workspace"),
+        ({"project": ["p"]}, "project"),
     ],
 )
 def test_bad_values_have_their_path(raw: object, path: str) -> None:

@@ -97,7 +97,7 @@ class NaiveRandom(NaiveSearch):
 
     def state(self):
         replaced = len(self.invalid()) if self.replaces else 0
-        return {"budget_used": len(self.created) - replaced}
+        return {"budget_used": len(self.created) - replaced, "waiting": []}
 
 
 class NaiveGrid(NaiveSearch):
@@ -119,7 +119,7 @@ class NaiveGrid(NaiveSearch):
         return self.create() if len(self.created) < len(self.points) else []
 
     def state(self):
-        return {"remaining": len(self.points) - len(self.created)}
+        return {"remaining": len(self.points) - len(self.created), "waiting": []}
 
 
 class NaiveHalving(NaiveSearch):

@@ -93,10 +93,20 @@ def test_searchers_preview_json_of_a_halving_search(run):
     assert result.stderr.count("objectives may print") == 9 + 5  # one call per step trained
 
 
-def test_searchers_preview_reports_at_multiples_of_n_only(run):
-    """Reports at 4 and 8; 9 is never reported, so nothing reaches the top rung and trial 0 completes."""
+def test_searchers_preview_reports_at_multiples_of_n_and_at_the_end(run):
+    """Reports at 4, 8 and 9: the last one reaches the top rung."""
     result = run("halving.yaml", "--objective", "toy.py:worse", "--report-every", "4", "--json")
-    assert ends(result) == [(0, 9, "completed"), *[(i, 4, "stopped") for i in range(1, 6)]]
+    assert ends(result) == [(0, 9, "stopped"), *[(i, 4, "stopped") for i in range(1, 6)]]
+
+
+def test_searchers_preview_shows_all_trials_where_the_first_rung_does_not_divide_max_time(run, tmp_path):
+    """The first rung is 6 of 27 epochs: without a report at 27 none left its bracket, and 2 of 6 were shown."""
+    (tmp_path / "odd.yaml").write_text(
+        "entrypoint: model_def:T\nhyperparameters: {lr: {type: double, minval: 0.1, maxval: 1}}\n"
+        "searcher: {name: adaptive_asha, metric: loss, time_metric: epoch, max_time: 27, max_trials: 6,"
+        " max_concurrent_trials: 2}\n"
+    )
+    assert len(trials(run("odd.yaml", "--json"))) == 6
 
 
 def test_searchers_preview_length_ends_what_no_searcher_stops(run):
@@ -107,10 +117,10 @@ def test_searchers_preview_length_ends_what_no_searcher_stops(run):
     assert ends(run("random.yaml", "--report-every", "5", "--json")) == [(i, 5, "completed") for i in range(4)]
 
 
-def test_searchers_preview_a_length_without_reports_says_so(run):
-    result = run("halving.yaml", "--report-every", "50", "--length", "10", "--json")
-    assert {t["ended"] for t in trials(result)} == {"completed"}
-    assert "no trial reports" in result.stderr
+def test_searchers_preview_a_length_below_the_period_is_reported_once(run):
+    result = run("halving.yaml", "--objective", "toy.py:worse", "--report-every", "50", "--length", "10", "--json")
+    assert ends(result) == [(0, 10, "stopped"), *[(i, 10, "stopped") for i in range(1, 6)]]
+    assert "objectives may print" in result.stderr
 
 
 def test_searchers_preview_an_objective_that_raises_ends_the_trial(run):

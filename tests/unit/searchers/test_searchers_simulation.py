@@ -64,7 +64,7 @@ def naive_search(brackets, objective, every, length, seed):
     while queue:
         bracket, x = queue.pop(0)
         index, state, ended, steps = len(results), [0], "completed", length
-        for step in range(every, length + 1, every):
+        for step in [*range(every, length, every), length]:
             if bracket.stops(state, objective(index, x, step), step):
                 ended, steps = "stopped", step
                 if bracket.created < bracket.max_trials:
@@ -155,7 +155,7 @@ def test_searchers_simulated_trials_run_in_creation_order():
         return 0.0
 
     trials = simulate(make_searcher(config, SPACE, 0), objective, 2, 5)
-    assert order == [(index, step) for index in range(6) for step in (2, 4)]
+    assert order == [(index, step) for index in range(6) for step in (2, 4, 5)]
     assert [(t.steps, t.ended, t.metric) for t in trials] == [(5, "completed", 0.0)] * 6
 
 

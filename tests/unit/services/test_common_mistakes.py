@@ -13,6 +13,7 @@ from detlab_hub.services.failures.common_mistakes import advice
         ("ModuleNotFoundError: No module named 'determined'", "import detlab as det"),
         ("ModuleNotFoundError: No module named 'determined.pytorch'", "from detlab.pytorch import"),
         ("ImportError: cannot import name 'x' from 'determined'", "import detlab as det"),
+        ("ModuleNotFoundError: No module named 'tensorflow'", "KERAS_BACKEND=torch"),
         ("NameError: name 'np' is not defined", "`import numpy as np` in the module itself"),
         ("NameError: name 'math' is not defined. Did you forget to import 'math'?", "`import math`"),
         ("NameError: name 'my_data' is not defined", "define my_data in it"),
@@ -32,6 +33,7 @@ def test_the_card_of_a_common_mistake_says_what_to_write(message: str, said: str
     [
         "ValueError: x",
         "ModuleNotFoundError: No module named 'mine'",
+        "ModuleNotFoundError: No module named 'tensorflow_hub'",
         "NameError: name '' is not defined",
         "",
         "x" * 9999,

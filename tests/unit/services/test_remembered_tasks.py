@@ -68,7 +68,7 @@ def changed(cluster: ClusterSnapshot, draw: random.Random) -> ClusterSnapshot:
         pending=pending,
         placed=running,
         seats=seats_of(running),
-        holders={"experiment 1": JobFromRow("default", Job("experiment 1"), groups)},
+        holders={"experiment 1": JobFromRow("default", Job("experiment 1"), groups, draw.choice([None, 7]))},
         refused={row.trial_id: frozenset("a") for row in pending if row.trial_id and draw.random() < 0.1},
         at_preemption_limit=frozenset(
             row.trial_id for row in (*pending, *running) if row.trial_id and draw.random() < 0.1

@@ -15,7 +15,7 @@ from detlab.viz import importances, kinds, static
 from detlab.viz.budget import slot_seconds
 from detlab.viz.data import SearchData
 from detlab.viz.drawing import BEST, GREY
-from detlab.viz.fronts import Objective, frontier, judge
+from detlab.viz.fronts import Objective, frontier, judge, marked
 from unit.viz.test_viz import SPACE, said, snapshot, trial
 
 
@@ -376,6 +376,37 @@ def test_seeds_of_a_point_are_one_mark_with_their_deviation() -> None:
         assert [max(trace.marker.size) == trace.marker.size[1] for trace in panels.data] == [True, True]
     lines = viz.parallel_coordinates(seeded()).data[0]
     assert list(lines.dimensions[-1].values) == pytest.approx([0.5, 0.3, 0.01])
+
+
+def test_learning_curves_are_the_means_of_seeds_with_a_band() -> None:
+    """Regression: each trial of a point had a line of its own, and the luckiest seed was the best one."""
+    curves = [reported(10, [0.4, 0.1], [5.0, 9.0]), reported(11, [0.6, 0.9], [5.0, 9.0]), reported(12, [0.25], [5.0])]
+    figure = viz.learning_curves(seeded().model_copy(update={"curves": [*curves, reported(13, [0.35], [5.0])]}))
+    named = {trace.name: trace for trace in figure.data if trace.name}
+    assert list(named) == ["trials 10, 11", "trials 12, 13, best"], "without a report, the last point has no line"
+    assert list(named["trials 10, 11"].y) == pytest.approx([0.5, 0.5])
+    assert list(named["trials 12, 13, best"].y) == pytest.approx([0.3])
+    bands = [trace for trace in figure.data if trace.fill == "tonexty"]
+    assert list(bands[0].y) == pytest.approx([0.5 + 0.2 / 2**0.5, 0.5 + 0.8 / 2**0.5])
+
+
+def test_a_pareto_front_of_seeds_is_that_of_their_means() -> None:
+    """Regression: one lucky seed put its point on the front."""
+    values = [(0.1, 9.0), (0.9, 9.0), (0.3, 5.0), (0.3, 5.0)]
+    shown = two_metrics(values)
+    config = {"searcher": {"metrics": [{"name": "loss"}, {"name": "size"}], "seeds": 2}}
+    trials = [one.model_copy(update={"hparams": {"lr": at // 2}}) for at, one in enumerate(shown.trials)]
+    experiment = shown.experiment.model_copy(update={"config": config})
+    seeds = shown.model_copy(update={"trials": trials, "experiment": experiment})
+    found = judge(SearchData(seeds, config))
+    first, other = trials[0].id, trials[2].id
+    assert {key: point.values for key, point in found.points.items()} == {first: (0.5, 9.0), other: (0.3, 5.0)}
+    assert (found.front, found.on_front) == ([other], {other, trials[3].id})
+    figure = viz.pareto_front(seeds)
+    assert figure.layout.title.subtitle.text == "1 of 2 points, means of their seeds, are on the front"
+    latest = {trial.id: {"loss": loss, "size": size} for trial, (loss, size) in zip(trials, values, strict=True)}
+    assert marked(config, latest, trials) == found.on_front
+    assert marked({"searcher": {"metrics": config["searcher"]["metrics"]}}, latest, trials) >= {first, other}
 
 
 def test_deviations_are_in_a_still_picture() -> None:

@@ -13,7 +13,7 @@ from detlab_hub.core.rights import ACTIONS, Action
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.crosssite import CrossSite
-from detlab_hub.web.routes import API, PAGES, rules
+from detlab_hub.web.routes import API, PAGES, PROTOCOLS, rules
 from detlab_hub.web.scopes import Scope, granted, needs, operation_of
 
 ARCHITECTURE = Path(__file__).parents[3] / "docs" / "explanation" / "architecture.md"
@@ -49,6 +49,7 @@ def test_a_verb_needs_a_rule_for_other_sites() -> None:
         ("get", "public", "page", "what is public is open to all sites, and nothing else is"),
         ("get", "read", "token", "a verb for people says when theirs counts"),
         ("get", "task", "xsrf", "one for programs takes none"),
+        ("get", "task", "bearer", "one for programs takes none"),
         ("post", "write", "link", "a POST asks for the XSRF token"),
         ("delete", "write", "page", "a DELETE asks for the XSRF token"),
     ],
@@ -80,6 +81,17 @@ def test_a_verb_that_changes_something_and_names_no_action_cannot_be_defined() -
             type("Odd", (Guarded,), {verb: method})
 
 
+def test_a_verb_that_only_reads_in_a_protocol_of_others_names_no_action_and_takes_no_session() -> None:
+    @needs("read", "task", cross_site="bearer", reads=True)
+    async def method(self: object) -> None:
+        """Look something up."""
+
+    made = type("Reading", (Guarded,), {"post": method})
+    operation = operation_of(made, "POST")
+    assert operation is not None
+    assert (operation.action, operation.reads, operation.cross_site.sessions) == (None, True, False)
+
+
 def test_a_scope_that_is_not_for_the_callers_of_the_action_fails_at_import() -> None:
     with pytest.raises(ValueError, match=r"quota\.set is for the scopes admin, not write"):
         needs("write", cross_site="xsrf", action=Action.QUOTA_SET)
@@ -89,7 +101,7 @@ def test_every_action_has_a_route() -> None:
     """One of its own, or that of another action within which it is carried out."""
     named = [
         operation.action
-        for _, handler in API
+        for _, handler in [*API, *PROTOCOLS]
         for verb in served_verbs(handler)
         if (operation := operation_of(handler, verb)) is not None and operation.action is not None
     ]
@@ -123,11 +135,11 @@ def test_every_verb_of_every_route_declares_its_scope() -> None:
 def test_only_health_style_and_login_are_public() -> None:
     public = {
         path
-        for path, handler in [*API, *PAGES]
+        for path, handler in [*API, *PAGES, *PROTOCOLS]
         for verb in served_verbs(handler)
         if Scope.PUBLIC in getattr(operation_of(handler, verb), "scopes", ())
     }
-    assert public == {"health", "oauth_callback", "static/{asset_name}"}
+    assert public == {"health", "oauth_callback", "static/{asset_name}", "mlflow/health", "mlflow/version"}
 
 
 def test_cookies_never_reach_agents_and_tasks() -> None:
@@ -154,7 +166,7 @@ def test_the_documented_routes_are_the_routes() -> None:
     assert len(wanted) >= 150
     assert wanted == {
         (prefix + path, verb, frozenset(map(str, operation.scopes)))
-        for prefix, routes in (("", API), (SERVICE_PREFIX, PAGES))
+        for prefix, routes in (("", API), (SERVICE_PREFIX, [*PAGES, *PROTOCOLS]))
         for path, handler in routes
         for verb in served_verbs(handler)
         if (operation := operation_of(handler, verb)) is not None

@@ -13,6 +13,7 @@ import click
 from detlab.cli.commands.download import fetch
 from detlab.cli.commands.experiment import print_checkpoints
 from detlab.cli.commands.storage.collection import bookmark, each_of, state_of, unbookmark, undelete
+from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, counted, facts, moment, say, say_json, size, table
@@ -40,7 +41,7 @@ for _command in (undelete, bookmark, unbookmark):
 
 
 @checkpoint.command(name="list")
-@click.argument("experiment_id", metavar="[EXPERIMENT]", type=int, required=False)
+@click.argument("experiment_id", metavar="[EXPERIMENT]", type=int, required=False, shell_complete=experiment_ids)
 @click.option("--trial", "trial_id", type=int, metavar="ID", help="List the checkpoints of this trial instead.")
 @csv_option
 @json_option

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import click
 
 from detlab.cli.invocation import Invocation
 from detlab.cli.output.printing import clean, say, say_json
@@ -47,3 +50,20 @@ def fetch_files(
 def where_it_is(found: Checkpoint, path: Path) -> str:
     """Return the line that says what has been downloaded, and where to."""
     return f"Checkpoint {found.uuid} of trial {found.trial_id}, step {found.steps_completed}: {clean(path)}"
+
+
+def metric_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--sort-by` and `--smaller-is-better`: what is best by another metric than the searcher's."""
+    by = click.option("--sort-by", metavar="METRIC", help="The best by this validation metric, not the searcher's.")
+    way = click.option("--smaller-is-better", type=bool, metavar="BOOL", help="With --sort-by: true or false.")
+    return by(way(function))
+
+
+def check_metric(sort_by: str | None, smaller_is_better: bool | None) -> None:
+    """Refuse one of the two options without the other.
+
+    Raises:
+        click.UsageError: One was given alone.
+    """
+    if (sort_by is None) != (smaller_is_better is None):
+        raise click.UsageError("--sort-by and --smaller-is-better go together")

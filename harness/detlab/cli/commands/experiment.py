@@ -6,16 +6,35 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
-from detlab.cli.commands.download import fetch_files, where_it_is
+from detlab.cli.commands.download import check_metric, fetch_files, metric_options, where_it_is
 from detlab.cli.commands.experiment_create import create
 from detlab.cli.commands.experiment_edit import acting, archive, label_group, unarchive
+from detlab.cli.commands.experiment_move import move
 from detlab.cli.commands.experiment_share import share
+from detlab.cli.commands.experiments.batches import IDS, act_on_many, chosen, many_options
+from detlab.cli.commands.experiments.forking import continue_command, fork, retry
+from detlab.cli.commands.finding.comparison import compare
+from detlab.cli.commands.finding.finding import (
+    USUAL,
+    beside,
+    column_option,
+    filter_hints,
+    filter_option,
+    named_view,
+    parquet_option,
+    shown_values,
+    sort_option,
+    view_option,
+)
 from detlab.cli.commands.log_retention import kept_for, set_group
+from detlab.cli.commands.projects.options import place_words, project_of, project_option, workspace_option
+from detlab.cli.commands.shared.queue_settings import add_to
 from detlab.cli.commands.storage.collection import gc
+from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import (
@@ -31,6 +50,7 @@ from detlab.cli.output.logs import LogOptions, log_options, print_experiment_log
 from detlab.cli.output.printing import (
     Shown,
     clean,
+    counted,
     duration,
     facts,
     moment,
@@ -49,7 +69,14 @@ from detlab.client.facts import TrialMetrics, no_checkpoint, without_result
 from detlab.client.ordering import CheckpointState, ExperimentSortBy, OrderBy, TrialSortBy
 from detlab.client.rendering import no_point
 from detlab.client.resources import Checkpoint, Experiment, Trial
-from detlab.client.tabular import TRIAL_COLUMNS, csv_text, trial_rows
+from detlab.client.tabular import (
+    EXPERIMENT_COLUMNS,
+    TRIAL_COLUMNS,
+    csv_text,
+    experiment_rows,
+    trial_rows,
+    write_parquet,
+)
 from detlab.schemas.wire import ExperimentState, ExperimentView, TrialView
 
 COMMANDS = {"experiment": "Experiments: create, list, describe, logs, wait, …"}
@@ -75,10 +102,16 @@ def experiment() -> None:
 experiment.add_command(create)
 experiment.add_command(share)
 experiment.add_command(set_group)
+add_to(set_group)
 experiment.add_command(label_group)
 experiment.add_command(archive)
 experiment.add_command(gc)
+experiment.add_command(compare)
+experiment.add_command(move)
 experiment.add_command(unarchive)
+experiment.add_command(fork)
+experiment.add_command(continue_command)
+experiment.add_command(retry)
 
 
 @experiment.command(name="list")
@@ -87,8 +120,15 @@ experiment.add_command(unarchive)
 @click.option("--owner", metavar="USER", help="Only this user's (administrators see all users').")
 @click.option("--name", metavar="TEXT", help="Only those with this text in their name.")
 @click.option("--label", "labels", multiple=True, metavar="LABEL", help="Only those with this label (repeatable).")
+@workspace_option("Only those that lie in this workspace.")
+@project_option("Only those of this project of it, or of your personal one.")
 @click.option("-a", "--all", "every", is_flag=True, help="All of them, archived ones, too.")
 @click.option("--archived", is_flag=True, help="Only the archived ones.")
+@filter_option
+@column_option
+@sort_option
+@view_option
+@parquet_option
 @click.option("--sort-by", type=click.Choice([key.name for key in ExperimentSortBy], case_sensitive=False))
 @click.option("--order-by", type=_DIRECTIONS, default="asc", help="With --sort-by: asc or desc.")
 @csv_option
@@ -101,20 +141,36 @@ def list_command(
     owner: str | None,
     name: str | None,
     labels: tuple[str, ...],
+    workspace: str | None,
+    project: str | None,
+    project_id: int | None,
     every: bool,
     archived: bool,
+    filter_: str,
+    columns: tuple[str, ...],
+    sort: tuple[str, ...],
+    view_name: str | None,
+    parquet: Path | None,
     sort_by: str | None,
     order_by: str,
 ) -> None:
     """List experiments, newest first, without archived ones.
 
+    Metrics and hyperparameters in a filter are those of the best trial; det trial search --help says what it may be.
+
     \b
     Examples:
       det experiment list
+      det e list --filter 'accuracy > 0.9 and created > -7d and label = paper' --sort -accuracy -c accuracy -c hp.lr
       det e list --state ACTIVE --label speech
+      det e list -w ada/vision --project digits
       det e list --all --csv > experiments.csv
       det e list --json | jq '.[].id'
     """
+    if view_name is not None:
+        view = named_view(invocation, view_name, "experiments")
+        filter_, columns = filter_ or view.filter, columns or tuple(view.columns)
+        sort = sort or (() if sort_by else tuple(view.sort))
     found = invocation.client.list_experiments(
         ExperimentSortBy[sort_by.upper()] if sort_by else None,
         order_by.lower(),
@@ -124,15 +180,31 @@ def list_command(
         owner=owner,
         name=name,
         archived=True if archived else None if every else False,
+        filter=filter_,
+        sort=sort,
+        columns=columns,
+        workspace=workspace,
+        project=project_of(project, project_id),
     )
+    if parquet is not None:
+        write_parquet(parquet, experiment_rows((item.view for item in found), columns), (*EXPERIMENT_COLUMNS, *columns))
+        note(f"{counted(len(found), 'experiment')} written to {clean(parquet)}")
+        return
     if invocation.answered([item.view for item in found]):
         return
     if not found and not invocation.as_csv:
-        filtered = state or owner or name or labels or archived
+        for said in filter_hints(invocation, filter_):
+            note(said)
+        filtered = state or owner or name or labels or archived or filter_ or workspace or project or project_id
         say("No experiments match." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
         return
-    columns = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took")
-    table(columns, [_row(item.view) for item in found], right=("ID", "Progress", "Best"))
+    places = beside(columns, USUAL if view_name and not invocation.as_csv else ())
+    titles = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took")
+    table(
+        (*titles, *(columns[at] for at in places)),
+        [(*_row(item.view), *shown_values(columns, item.view.values, places)) for item in found],
+        right=("ID", "Progress", "Best"),
+    )
 
 
 def _state(view: ExperimentView) -> str:
@@ -166,18 +238,19 @@ def _row(view: ExperimentView) -> tuple[object, ...]:
 
 
 @experiment.command()
-@click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@click.argument("experiment_ids", metavar="ID...", type=IDS, nargs=-1, required=True, shell_complete=experiment_ids)
 @json_option
 @pass_invocation
-def describe(invocation: Invocation, experiment_ids: tuple[int, ...]) -> None:
+def describe(invocation: Invocation, experiment_ids: tuple[Sequence[int], ...]) -> None:
     """Show the details of experiments: state, trials, best, failure, warnings.
 
     \b
     Examples:
       det experiment describe 7
+      det e describe 7-9,12
       det e describe 7 --json | jq .best
     """
-    found = [invocation.client.get_experiment(number) for number in experiment_ids]
+    found = [invocation.client.get_experiment(number) for spec in experiment_ids for number in spec]
     if invocation.as_json:
         told = [_told(item) for item in found]
         say_json(told[0] if len(told) == 1 else told)
@@ -252,7 +325,8 @@ def _describe(item: Experiment) -> None:
             ("description", view.description),
             ("labels", ", ".join(view.labels)),
             ("owner", view.owner),
-            ("workspace", " / ".join(part for part in (view.workspace, view.project) if part)),
+            ("forked from", view.forked_from and f"experiment {view.forked_from}"),
+            ("workspace", place_words(view.workspace, view.project)),
             ("state", _with_reason(view)),
             ("pending", view.pending_reason),
             *_deletion(view),
@@ -339,7 +413,11 @@ def print_trials(trials: list[Trial], config: Mapping[str, Any] | None, metrics:
         )
         for trial in trials
     ]
-    table(columns, rows, right=("Trial", *parent, "Steps", "Best", "Mean ± sd", "Latest", *values.names, "Restarts"))
+    table(
+        columns,
+        rows,
+        right=("Trial", *parent, "Steps", "Best", "Mean ± sd", "Latest", *values.metric_titles, "Restarts"),
+    )
 
 
 def _why(view: TrialView, config: Mapping[str, Any]) -> str:
@@ -363,10 +441,16 @@ def _means(trials: list[Trial], config: Mapping[str, Any] | None) -> dict[int, s
 
 
 def tell_trials(
-    invocation: Invocation, item: Experiment, *, sort_by: str, order_by: str, metrics: Sequence[str] = ()
+    invocation: Invocation,
+    item: Experiment,
+    *,
+    sort_by: str,
+    order_by: str,
+    metrics: Sequence[str] = (),
+    filter: str = "",  # noqa: A002  (its name in requests)
 ) -> None:
     """Print trials as the command was asked to: a table, JSON, or CSV with a column for each hyperparameter."""
-    trials = item.list_trials(TrialSortBy[sort_by.upper()], order_by.lower())
+    trials = item.list_trials(TrialSortBy[sort_by.upper()], order_by.lower(), filter=filter)
     columns = metric_columns(item, metrics) if trials else MetricColumns()
     if invocation.as_csv:
         rows = trial_rows(trial.view for trial in trials)
@@ -379,13 +463,13 @@ def tell_trials(
     elif invocation.as_json:
         say_json([columns.told(trial) for trial in trials])
     elif not trials:
-        say("No trials yet.")
+        say("No trials match." if filter else "No trials yet.")
     else:
         print_trials(trials, item.config, columns)
 
 
 @experiment.command(name="list-trials")
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @trial_order
 @metric_option
 @csv_option
@@ -408,7 +492,7 @@ def list_trials(
 
 
 @experiment.command(name="list-checkpoints")
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("--best", "most", type=click.IntRange(1), metavar="N", help="Only the N best.")
 @csv_option
 @json_option
@@ -454,7 +538,7 @@ def _files_of(item: Checkpoint) -> object:
 
 
 @experiment.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("--trial", "trial_id", type=int, metavar="ID", help="Only this trial's output.")
 @log_options
 @json_option
@@ -475,7 +559,7 @@ def logs(invocation: Invocation, experiment_id: int, trial_id: int | None, optio
 
 
 @experiment.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("--timeout", type=float, metavar="SECONDS", help="Seconds until it gives up waiting (exit status 5).")
 @click.option(
     "--polling-interval", type=float, hidden=True, expose_value=False, help="Accepted for old scripts; unused."
@@ -534,7 +618,9 @@ _STOPPING = {
 }
 
 
-def _steering(name: str, help_text: str, act: Callable[[Experiment], None]) -> None:
+def _steering(
+    name: Literal["pause", "activate", "cancel", "kill"], help_text: str, act: Callable[[Experiment], None]
+) -> None:
     experiment.add_command(acting(name, help_text, act, lambda item: _STOPPING.get(item.state, item.state.value)))
 
 
@@ -545,8 +631,8 @@ _steering("kill", "Kill experiments immediately.", Experiment.kill)
 
 
 @experiment.command()
-@click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
-@yes_option
+@click.argument("ids", metavar="[IDS...]", type=IDS, nargs=-1, shell_complete=experiment_ids)
+@many_options
 @click.option(
     "--forget-files",
     is_flag=True,
@@ -554,16 +640,31 @@ _steering("kill", "Kill experiments immediately.", Experiment.kill)
 )
 @json_option
 @pass_invocation
-def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool, forget_files: bool) -> None:
+def delete(
+    invocation: Invocation,
+    ids: tuple[Sequence[int], ...],
+    filter_: str,
+    yes: bool,
+    dry_run: bool,
+    forget_files: bool,
+) -> int:
     """Delete ended experiments with their metrics, logs, checkpoints and event files. This cannot be undone.
 
     Files go first: until all are seen to be gone an experiment is DELETING, and `det experiment describe` says what is
     left and why. To delete it again tries again at once.
 
     \b
-    Example:
+    Examples:
       det experiment delete 7 --yes
+      det experiment delete 1-5,7
+      det experiment delete --filter 'state = ERROR and created < -30d' --dry-run
     """
+    many = chosen(ids, filter_, yes=yes, dry_run=dry_run)
+    if not many.plain:
+        if forget_files:
+            raise click.UsageError("--forget-files takes single ids")
+        return act_on_many(invocation, "delete", many, ask=True)
+    experiment_ids = many.ids
     numbers = ", ".join(str(number) for number in experiment_ids)
     confirmed(f"Delete {numbers} with all checkpoints? This cannot be undone.", yes=yes)
     found = {}
@@ -576,10 +677,11 @@ def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool, f
     if invocation.as_json:
         gone = [number for number in experiment_ids if number not in found]
         say_json({"deleted": gone, **({"left": found} if found else {})})
+    return 0
 
 
 @experiment.command(name="delete-tb-files")
-@click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True, shell_complete=experiment_ids)
 @yes_option
 @json_option
 @pass_invocation
@@ -604,7 +706,7 @@ def delete_tb_files(invocation: Invocation, experiment_ids: tuple[int, ...], yes
 
 
 @experiment.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option(
     "-o",
     "--output-dir",
@@ -614,10 +716,19 @@ def delete_tb_files(invocation: Invocation, experiment_ids: tuple[int, ...], yes
     help="Folder to write to; each checkpoint goes into a folder of its UUID in it.",
 )
 @click.option("--top-n", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="The N best.")
+@metric_options
 @click.option("-q", "--quiet", is_flag=True, help="Print only the paths.")
 @json_option
 @pass_invocation
-def download(invocation: Invocation, experiment_id: int, output_dir: Path, top_n: int, quiet: bool) -> None:
+def download(
+    invocation: Invocation,
+    experiment_id: int,
+    output_dir: Path,
+    top_n: int,
+    sort_by: str | None,
+    smaller_is_better: bool | None,
+    quiet: bool,
+) -> None:
     """Download the best checkpoints of an experiment; every file is verified.
 
     (Its code: det experiment download-model-def.)
@@ -626,8 +737,10 @@ def download(invocation: Invocation, experiment_id: int, output_dir: Path, top_n
     Examples:
       det experiment download 7
       det e download 7 --top-n 3 -o best/ --json
+      det e download 7 --sort-by accuracy --smaller-is-better false
     """
-    found = invocation.client.get_experiment(experiment_id).top_n_checkpoints(top_n)
+    check_metric(sort_by, smaller_is_better)
+    found = invocation.client.get_experiment(experiment_id).top_n_checkpoints(top_n, sort_by, smaller_is_better)
     if not found:
         raise no_checkpoint(experiment_id)
     done = [(item, fetch_files(item, output_dir / item.uuid, quiet=invocation.as_json or quiet)) for item in found]
@@ -638,7 +751,7 @@ def download(invocation: Invocation, experiment_id: int, output_dir: Path, top_n
 
 
 @experiment.command(name="download-model-def")
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("-o", "--output-dir", type=click.Path(path_type=Path), default=Path(), help="Folder to write to.")
 @json_option
 @pass_invocation
@@ -654,7 +767,7 @@ def download_model_def(invocation: Invocation, experiment_id: int, output_dir: P
 
 
 @experiment.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @json_option
 @pass_invocation
 def config(invocation: Invocation, experiment_id: int) -> None:

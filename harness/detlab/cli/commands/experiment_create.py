@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from detlab.cli.commands.projects.options import one_line, project_of, project_option, workspace_option
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.experiment_progress import Story, connection_notes, ended, exit_status, stopped_watching
 from detlab.cli.output.failures import problem_line
@@ -51,6 +52,8 @@ SHOWN_FILES = 10
     "--config", "overrides", multiple=True, metavar="K=V", help="Set a key: searcher.max_trials=4 (repeatable)."
 )
 @click.option("--name", metavar="TEXT", help="Set the experiment's name.")
+@workspace_option("The workspace that it is to lie in, whose members see it.")
+@project_option("The project of it, or of your personal one.")
 @click.option("--template", metavar="FILE", help="A config to merge with CONFIG; CONFIG takes precedence.")
 @click.option("--dry-run", is_flag=True, help="Let the master validate it; no experiment is created.")
 @json_option
@@ -65,6 +68,9 @@ def create(
     includes: tuple[Path, ...],
     overrides: tuple[str, ...],
     name: str | None,
+    workspace: str | None,
+    project: str | None,
+    project_id: int | None,
     template: str | None,
     dry_run: bool,
 ) -> int:
@@ -79,9 +85,11 @@ def create(
       det experiment create search.yaml code/
       det e create search.yaml code/ -f
       det e create search.yaml code/ --config searcher.max_trials=4 --name small
+      det e create search.yaml code/ -w ada/vision --project digits
       det e create search.yaml code/ --dry-run
     """
-    raw = _config(config, template, overrides, name)
+    keys = {"name": name, "workspace": workspace, "project": project_of(project, project_id)}
+    raw = _config(config, template, overrides, {key: text for key, text in keys.items() if text is not None})
     _check(raw, config)
     bundle = pack(directory, includes)
     quiet = invocation.as_json
@@ -98,6 +106,8 @@ def create(
         )
     for warning in submitted.warnings:
         note(problem_line(warning))
+    for one in submitted.given:
+        note(clean(f"{one.path}: {one_line(one.value)} (from {one.source})"))
     if invocation.as_json:
         say_json(_as_json(submitted))
     elif submitted.experiment is None:
@@ -130,17 +140,16 @@ def _follow(submitted: Submitted, *, quiet: bool) -> int:
         return 130
 
 
-def _config(config: str, template: str | None, overrides: tuple[str, ...], name: str | None) -> ConfigSource:
+def _config(config: str, template: str | None, overrides: tuple[str, ...], keys: dict[str, str]) -> ConfigSource:
     """Return the raw config; a file that nothing changes is sent as its own text, for the master to quote."""
     # With a line break it is no name of a file, also where it is JSON on one line.
     source: ConfigSource = f"{sys.stdin.read() if config == '-' else config_text(Path(config))}\n"
-    if not (template or overrides or name is not None):
+    if not (template or overrides or keys):
         return source
     raw = merged(source, Path(template)) if template else config_mapping(source, _shown(config))
     for override in overrides:
         set_key(raw, override)
-    if name is not None:
-        raw["name"] = name
+    raw.update(keys)
     return raw
 
 
@@ -193,6 +202,7 @@ def _as_json(submitted: Submitted) -> dict[str, Any]:
         "warnings": submitted.warnings,
         "config": submitted.config,
         "forecast": submitted.forecast,
+        "given": list(submitted.given),
         "bundle": (
             {"digest": bundle.digest, "files": [{"path": file.path, "size": file.size} for file in bundle.files]}
             if bundle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.printing import clean, moment, note, say, table
 from detlab.client.bundling.secret_files import secret_files
@@ -14,7 +15,7 @@ from detlab.schemas.wire import GrantView
 
 
 @click.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("--user", metavar="U", help="A user of the Hub.")
 @click.option("--group", metavar="G", help="A group of the Hub: all its members.")
 @click.option("--write", is_flag=True, help="They may also pause, activate, cancel, kill, edit and archive it.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import say
@@ -26,7 +27,7 @@ def set_group() -> None:
 
 
 @set_group.command(name="log-retention")
-@click.argument("experiment_ids", metavar="[ID]...", type=int, nargs=-1)
+@click.argument("experiment_ids", metavar="[ID]...", type=int, nargs=-1, shell_complete=experiment_ids)
 @click.option("--all", "every", is_flag=True, help="All your experiments instead.")
 @click.option("--days", type=click.IntRange(0, MOST_DAYS), metavar="N", help="Days after the end of each trial.")
 @click.option("--forever", is_flag=True, help="Until the experiment is deleted.")

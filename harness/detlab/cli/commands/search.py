@@ -32,6 +32,8 @@ from detlab.schemas.expconf import errors_of, load_yaml
 from detlab.schemas.wire import Asked, JournalEntry, Outcome, ReplayedSearch, ReplayedTrial
 
 COMMANDS = {"search": "Searches: extend, add points, retry, replay."}
+OWN_BEST = "Best of trial"
+"""A column of `replay`: the best of all trials is the best so far, here as in the figures."""
 
 _LONG = ("type", "author", "request_id", "points", "operations")
 
@@ -414,9 +416,9 @@ def replay(invocation: Invocation, experiment_id: int, at: int | None) -> None:
         say(f"Budget: {budgets_left(found.budgets)}")
     if found.trials:
         cloned = any(one.parent for one in found.trials)
-        columns = ("Trial", *(("Parent",) if cloned else ()), "State", "Best", "Reports", "Why", "Hyperparameters")
+        columns = ("Trial", *(("Parent",) if cloned else ()), "State", OWN_BEST, "Reports", "Why", "Hyperparameters")
         rows = [_trial(one, cloned=cloned) for one in found.trials]
-        table(columns, rows, right=("Trial", "Parent", "Best", "Reports"))
+        table(columns, rows, right=("Trial", "Parent", OWN_BEST, "Reports"))
 
 
 def _summary(found: ReplayedSearch) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.experiment_progress import budget_left, progress_line
 from detlab.cli.output.failures import failure_card
@@ -24,35 +24,11 @@ if TYPE_CHECKING:
     from detlab.client.resources import Experiment
     from detlab.viz.fronts import Objective
 
-COMPLETION_SECONDS = 1.0
-MOST_OFFERED = 50
 MOST_ACTS = 10
 _ABOUT_METRIC = frozenset({"name", "metric", "metrics", "smaller_is_better", "time_metric", "budget", "results"})
-_log = logging.getLogger(__name__)
 
 
-class ExperimentId(click.types.IntParamType):
-    """The id of an experiment; Tab offers the newest ones."""
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the ids with this beginning; none if the cluster does not answer at once."""
-        from detlab.client.client import Client
-        from detlab.client.transport.calls import Retries
-
-        invocation = ctx.find_object(Invocation) or Invocation()
-        patience = Retries(attempts=0, refused=0)
-        try:
-            with Client(invocation.master, timeout=COMPLETION_SECONDS, backoff=patience) as client:
-                found = client.list_experiments(limit=MOST_OFFERED)
-        except Exception:  # a traceback would end up in the prompt
-            _log.debug("no ids to complete", exc_info=True)
-            return []
-        return [
-            CompletionItem(str(item.id), help=clean(item.name)) for item in found if str(item.id).startswith(incomplete)
-        ]
-
-
-ID = click.argument("experiment_id", metavar="ID", type=ExperimentId())
+ID = click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 
 
 @click.command()
@@ -198,6 +174,8 @@ def act_text(event: Mapping[str, Any], trials: Mapping[str, int]) -> str:
             return f"points added: {'; '.join(in_full(point) for point in event.get('points') or ())}"
         case "trials_retried":
             return f"failed trials retried: {who}"
+        case "reopened":
+            return f"continued after its end: {who}" if who else "went on after its end"
         case "space_edited":
             return f"bounds edited: {in_full(event.get('space') or {})}"
         case "concurrency_set":

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import click
 
-from detlab.cli.commands.download import fetch
+from detlab.cli.commands.download import check_metric, fetch, metric_options
 from detlab.cli.commands.experiment import tell_trials, trial_order
+from detlab.cli.commands.finding.finding import filter_option, search
+from detlab.cli.commands.trial_bundle import support_bundle
+from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.failures import failure_card
@@ -20,7 +23,7 @@ from detlab.client.resources import Trial
 from detlab.client.tabular import METRIC_COLUMNS, csv_text
 from detlab.schemas.wire import AttemptView
 
-COMMANDS = {"trial": "Trials: list, describe, logs, metrics, kill, download."}
+COMMANDS = {"trial": "Trials: list, search, describe, logs, metrics, kill, download."}
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
@@ -35,27 +38,33 @@ def trial() -> None:
     """
 
 
+trial.add_command(search)
+trial.add_command(support_bundle)
+
+
 @trial.command(name="list")
-@click.argument("experiment_id", metavar="EXPERIMENT", type=int)
+@click.argument("experiment_id", metavar="EXPERIMENT", type=int, shell_complete=experiment_ids)
+@filter_option
 @trial_order
 @metric_option
 @csv_option
 @json_option
 @pass_invocation
 def list_command(
-    invocation: Invocation, experiment_id: int, sort_by: str, order_by: str, metrics: tuple[str, ...]
+    invocation: Invocation, experiment_id: int, filter_: str, sort_by: str, order_by: str, metrics: tuple[str, ...]
 ) -> None:
     """List the trials of an experiment, in creation order unless told otherwise.
 
-    --csv has a column for each hyperparameter.
+    --csv has a column for each hyperparameter. det trial search --help says what a filter may be.
 
     \b
     Examples:
       det trial list 7
       det trial list 7 --metric accuracy --metric train_loss
+      det trial list 7 --filter 'accuracy > 0.9 and hparams.lr < 1e-3'
     """
     item = invocation.client.get_experiment(experiment_id)
-    tell_trials(invocation, item, sort_by=sort_by, order_by=order_by, metrics=metrics)
+    tell_trials(invocation, item, sort_by=sort_by, order_by=order_by, metrics=metrics, filter=filter_)
 
 
 @trial.command()
@@ -246,6 +255,7 @@ def _print_metrics(trial_id: int, found: list[TrialMetrics], names: tuple[str, .
 @click.option("--best", is_flag=True, help="The one with the best searcher metric (the default).")
 @click.option("--latest", is_flag=True, help="The latest one.")
 @click.option("--uuid", metavar="UUID", help="The one with this id.")
+@metric_options
 @click.option(
     "-o", "--output-dir", type=click.Path(path_type=Path), help="Folder to create. Default: checkpoints/UUID."
 )
@@ -258,6 +268,8 @@ def download(
     best: bool,
     latest: bool,
     uuid: str | None,
+    sort_by: str | None,
+    smaller_is_better: bool | None,
     output_dir: Path | None,
     quiet: bool,
 ) -> None:
@@ -270,8 +282,12 @@ def download(
     """
     if best + latest + (uuid is not None) > 1:
         raise click.UsageError("choose one of --best, --latest and --uuid")
+    check_metric(sort_by, smaller_is_better)
+    if sort_by is not None and (latest or uuid is not None):
+        raise click.UsageError("--sort-by says what is best: leave out --latest and --uuid")
     trial_of = invocation.client.get_trial(trial_id)
-    found = trial_of.select_checkpoint(latest=latest, best=not latest and uuid is None, uuid=uuid)
+    found = trial_of.select_checkpoint(latest=latest, best=not latest and uuid is None, uuid=uuid,
+                                     sort_by=sort_by, smaller_is_better=smaller_is_better)  # fmt: skip
     if found.trial_id != trial_id:
         raise click.UsageError(f"checkpoint {found.uuid} is of trial {found.trial_id}, not of trial {trial_id}")
     fetch(invocation, found, output_dir, "auto", quiet=quiet)

@@ -8,7 +8,7 @@ import traceback
 
 from detlab.cli.output.printing import clean, note, say_json
 from detlab.errors import ApiError, ConfigError, DetlabError, Problem, ResourcesError
-from detlab.schemas.wire import ExperimentState, FailureView, ProblemView
+from detlab.schemas.wire import ErrorView, ExperimentState, FailureView, ProblemView
 
 FAILURE = 1
 USAGE = 2
@@ -77,13 +77,18 @@ def _has_place() -> bool:
     return True
 
 
-def _as_json(error: Exception) -> object:
-    problems = [problem.to_dict() for problem in _problems(error)]
-    if isinstance(error, ConfigError):
-        return problems
+def wrong_usage(message: str) -> ErrorView:
+    """Return what a command that was called wrongly prints as JSON."""
+    return ErrorView(code="usage", message=message)
+
+
+def _as_json(error: Exception) -> ErrorView:
+    """Return an error as the master's replies have it: a program reads both alike."""
+    problems = [ProblemView.model_validate(problem.to_dict()) for problem in _problems(error)]
     if isinstance(error, DetlabError):
-        return {"error": {"code": error.code, "message": error.message, "hint": error.hint, "problems": problems}}
-    return {"error": {"code": type(error).__name__, "message": str(error), "hint": None, "problems": []}}
+        message = error.headline if isinstance(error, ConfigError) else error.message
+        return ErrorView(code=error.code, message=message, hint=error.hint, problems=problems)
+    return ErrorView(code=type(error).__name__, message=str(error))
 
 
 _HEADS = {"user_stop": "Stopped", "preempted": "Interrupted", "lost": "Interrupted"}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import wraps
 from itertools import islice
 from typing import Any, TypeVar
@@ -13,6 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from detlab.cli.output.experiment_progress import connection_notes
+from detlab.cli.output.log_context import FIRST_ERROR, MOST_CONTEXT, around
 from detlab.cli.output.log_filters import LEVELS, SOURCES, STREAMS, Picking, picking
 from detlab.cli.output.printing import clean, json_text, moment, note, say
 from detlab.client.resources import Experiment, Trial
@@ -22,6 +25,7 @@ from detlab.schemas.logwire import RemovedLogs
 from detlab.schemas.wire import LogLine
 
 T = TypeVar("T")
+TIMES = ("local", "utc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,9 @@ class LogOptions:
     search: str | None = None
     node: str | None = None
     picking: Picking = field(default_factory=Picking)
+    context: int = 0
+    first_error: bool = False
+    times: str | None = None
 
 
 def log_options(function: Callable[..., T]) -> Callable[..., T]:
@@ -62,6 +69,19 @@ def log_options(function: Callable[..., T]) -> Callable[..., T]:
         help="Only lines from this time on: 10m, 2h, 3d ago, or 2026-03-01T12:30.",
     )
     @click.option("--until", "--timestamp-before", "until", metavar="TIME", help="Only lines before this time.")
+    @click.option(
+        "-C",
+        "--context",
+        type=click.IntRange(1, MOST_CONTEXT),
+        metavar="N",
+        help="Also N lines before and after each line that fits; -- stands where lines are left out.",
+    )
+    @click.option(
+        "--first-error",
+        is_flag=True,
+        help="Begin at the first line that tells of an error, by its level or its text; with -C, N lines earlier.",
+    )
+    @click.option("--times", type=click.Choice(TIMES), help="Begin each line with its time, local or in UTC.")
     @wraps(function)
     def wrapped(
         *args: Any,
@@ -77,25 +97,49 @@ def log_options(function: Callable[..., T]) -> Callable[..., T]:
         source: str | None,
         since: str | None,
         until: str | None,
+        context: int | None,
+        first_error: bool,
+        times: str | None,
         **more: Any,
     ) -> T:
         if head is not None and (follow or tail is not None):
             raise click.UsageError("--head shows the first lines: leave out --tail and -f")
         wanted = picking(level, stream, since, until, regex, time.time(), source)
-        return function(*args, options=LogOptions(follow, tail, head, rank, search, node, wanted), **more)
+        options = LogOptions(follow, tail, head, rank, search, node, wanted, context or 0, first_error, times)
+        _check(options)
+        return function(*args, options=options, **more)
 
     return wrapped
 
 
-def line_text(line: LogLine, *, trial: bool, node: bool = False) -> str:
-    """Return a line as it is printed: trial, node and rank where there are several."""
+def _check(options: LogOptions) -> None:
+    """Refuse options that do not go together.
+
+    Raises:
+        click.UsageError: Some do not.
+    """
+    picked = options.search is not None or options.picking.picky
+    if options.first_error and (picked or options.tail is not None or options.follow):
+        raise click.UsageError("--first-error shows all lines from there on: of the others, it takes --rank, --node,"
+                               " --head and -C")  # fmt: skip
+    if options.context and not options.first_error:
+        if options.follow or options.tail is not None or options.head is not None:
+            raise click.UsageError("-C shows what was written around lines: leave out -f, --tail and --head")
+        if not picked:
+            raise click.UsageError("-C needs lines to look for: --search, --regex, --level, --stream or --source")
+
+
+def line_text(line: LogLine, *, trial: bool, node: bool = False, times: str | None = None) -> str:
+    """Return a line as it is printed: its time if it is wanted, trial, node and rank where there are several."""
+    written = datetime.fromtimestamp(line.time, UTC if times == "utc" else None) if times else None
+    moment_ = f"{written.isoformat(' ', 'milliseconds').replace('+00:00', 'Z')} " if written else ""
     prefix = f"[trial {line.trial_id}] " if trial else ""
     where = [clean(line.node)] if node and line.node else []
     if line.rank is not None:
         where.append(f"rank {line.rank}")
     rank = f"[{' '.join(where)}] " if where else ""
     text = line.text.rstrip("\r").rsplit("\r", 1)[-1]  # what a terminal would show of a progress bar
-    return f"{prefix}{rank}{clean(text)}"
+    return f"{moment_}{prefix}{rank}{clean(text)}"
 
 
 def _title(source: Trial | Task) -> str:
@@ -106,6 +150,10 @@ def _title(source: Trial | Task) -> str:
 
 def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *, prefixed: bool = False) -> int:
     """Print the output of a trial or a user task; return the exit status."""
+    if options.first_error:
+        return _print_from_error(trial, options, as_json, prefixed=prefixed)
+    if options.context:
+        return _print_around(trial, options, as_json, prefixed=prefixed)
     known: int | None = None
     pruned = False
     if options.tail is not None or not options.follow:
@@ -113,7 +161,7 @@ def print_trial_logs(trial: Trial | Task, options: LogOptions, as_json: bool, *,
         if isinstance(trial, Trial) and not as_json and not (lines and lines[0].id == 1):
             pruned = note_removed(trial)
         for line in lines[-options.tail :] if options.tail else lines if options.tail is None else []:
-            _print(line, as_json, prefixed, _several(trial))
+            _print(line, as_json, prefixed, _several(trial), options.times)
         known = lines[-1].id if lines else None
         if not (lines or options.follow or options.tail == 0 or as_json or prefixed):
             picked = options.search or options.node or options.picking.picky
@@ -150,7 +198,49 @@ def follow_lines(trial: Trial | Task, options: LogOptions, *, as_json: bool, pre
     for line in options.picking.of(lines):
         if several is None:  # it may have had no place yet when it was asked about
             several = _several(trial.reload() if isinstance(trial, Trial) and not trial.nodes else trial)
-        _print(line, as_json, prefixed, several)
+        _print(line, as_json, prefixed, several, options.times)
+
+
+def _print_around(source: Trial | Task, options: LogOptions, as_json: bool, *, prefixed: bool) -> int:
+    """Print the lines that fit with what stands around them."""
+    several, text = _several(source), options.search and options.search.casefold()
+    when = Picking(since=options.picking.since, until=options.picking.until)
+    every = when.of(source.search_logs(rank=options.rank, node=options.node, since=when.since, until=when.until))
+
+    def wanted(line: LogLine) -> bool:
+        return options.picking.wants(line) and (not text or text in line.text.casefold())
+
+    found = False
+    for line in around(every, wanted, options.context):
+        if line is not None:
+            _print(line, as_json, prefixed, several, options.times)
+        elif not as_json:
+            say("--")
+        found = True
+    if not (found or as_json or prefixed):
+        note(f"{_title(source)} has no output like that.")
+    return 0
+
+
+def _print_from_error(source: Trial | Task, options: LogOptions, as_json: bool, *, prefixed: bool) -> int:
+    """Print the output from its first error on."""
+    like: dict[str, Any] = {"rank": options.rank, "node": options.node}
+    by_level, by_text = Picking(level="ERROR"), Picking(regex=re.compile(FIRST_ERROR))
+    firsts = [
+        next(by_level.of(source.search_logs(level="ERROR", **like)), None),
+        next(by_text.of(source.search_logs(regex=FIRST_ERROR, **like)), None),
+    ]
+    known = [line.id for line in firsts if line is not None]
+    if not known:
+        if not (as_json or prefixed):
+            note(f"{_title(source)} has told of no error.")
+        return 0
+    after = max(0, min(known) - 1 - options.context)
+    several = _several(source)
+    lines = source.iter_logs(after=after, rank=options.rank, node=options.node)
+    for line in islice(lines, options.head):
+        _print(line, as_json, prefixed, several, options.times)
+    return 0
 
 
 def _several(source: Trial | Task) -> bool:
@@ -158,11 +248,11 @@ def _several(source: Trial | Task) -> bool:
     return isinstance(source, Trial) and len(source.nodes) > 1
 
 
-def _print(line: LogLine, as_json: bool, prefixed: bool, several: bool) -> None:
+def _print(line: LogLine, as_json: bool, prefixed: bool, several: bool, times: str | None) -> None:
     if as_json:
         say(json_text(line.model_dump_json()))
     else:
-        say(line_text(line, trial=prefixed, node=several))
+        say(line_text(line, trial=prefixed, node=several, times=times))
 
 
 def print_experiment_logs(experiment: Experiment, trial_id: int | None, options: LogOptions, as_json: bool) -> int:

@@ -42,7 +42,12 @@ class MetricColumns:
     @property
     def titles(self) -> tuple[str, ...]:
         """The titles of the columns."""
-        return (*self.names, *(("Pareto",) if self.several else ()))
+        return (*self.metric_titles, *(("Pareto",) if self.several else ()))
+
+    @property
+    def metric_titles(self) -> tuple[str, ...]:
+        """Those of the metrics; the best value of the searcher metric has a column of its own."""
+        return tuple(f"Last {name}" for name in self.names)
 
     def cells(self, trial: Trial) -> tuple[object, ...]:
         """Return the cells of a trial."""
@@ -81,5 +86,5 @@ def metric_columns(item: Experiment, asked: Sequence[str] = ()) -> MetricColumns
     for name in asked:
         if not any(name in found for found in values.values()):
             note(f"warning: no trial of experiment {item.id} has reported {clean(name)!r}")
-    front = judge(SearchData(snapshot, config)).front if several else ()
+    front = judge(SearchData(snapshot, config)).on_front if several else ()
     return MetricColumns(names, values, frozenset(front), several)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from detlab.client.operations.experiments import one
+from detlab.client.operations.experiments import new_key, one
 from detlab.client.transport.calls import Call, Flow, field_of, model, valid_request
 from detlab.schemas.wire import (
     CheckpointView,
@@ -16,6 +16,7 @@ from detlab.schemas.wire import (
     RemoveFiles,
     SeriesView,
 )
+from detlab.schemas.wire.continuing import ContinueExperiment
 
 
 def experiment(experiment_id: int, **changes: Any) -> Flow[ExperimentView]:
@@ -23,6 +24,17 @@ def experiment(experiment_id: int, **changes: Any) -> Flow[ExperimentView]:
     with valid_request():
         body = EditExperiment(**changes)
     return one(Call("POST", f"experiments/{int(experiment_id)}/edit", json=body, parse=model(ExperimentView)))
+
+
+def go_on(experiment_id: int, **wanted: Any) -> Flow[ExperimentView]:
+    """Continue an experiment that has ended, by fields of `ContinueExperiment`; it has a key, so that it happens once.
+
+    Raises:
+        ConfigError: A field is wrong.
+    """
+    with valid_request("it cannot be continued like this"):
+        body = ContinueExperiment(idempotency_key=new_key(), **wanted)
+    return one(Call("POST", f"experiments/{int(experiment_id)}/continue", json=body, parse=model(ExperimentView)))
 
 
 def checkpoint(uuid: str, **changes: Any) -> Flow[CheckpointView]:

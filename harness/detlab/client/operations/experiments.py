@@ -80,6 +80,7 @@ class Submission:
         activate: Start it now; else it is made paused.
         dry_run: Only validate it; no experiment is created.
         key: Requests of one user with the same key create one experiment.
+        forked_from: The experiment as whose copy the config began.
         source: Provenance for people (notebook path, cell id, line maps).
         progress: Called with (bytes sent, bytes in all) while the bundle is uploaded.
     """
@@ -92,6 +93,7 @@ class Submission:
     key: str = field(default_factory=new_key)
     source: Mapping[str, Any] = field(default_factory=dict)
     progress: Progress | None = None
+    forked_from: int | None = None
 
     def request(self) -> CreateExperiment:
         """Return the body of the POST."""
@@ -104,6 +106,7 @@ class Submission:
                 activate=self.activate,
                 dry_run=self.dry_run,
                 source=dict(self.source),
+                forked_from=self.forked_from,
             )
 
 
@@ -141,9 +144,17 @@ def experiments(
     owner: str | None = None,
     name: str | None = None,
     archived: Archived | None = None,
+    filter: str = "",  # noqa: A002  (its name in requests)
+    sort: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    workspace: str | int | None = None,
+    project: str | int | None = None,
 ) -> Flow[list[ExperimentView]]:
-    """List experiments, newest first, fetching as many pages as needed; archived ones only if asked for."""
-    filters = {"state": known_state(state, ExperimentState), "owner": owner, "name": name, "archived": archived}
+    """List experiments, newest first or in an order, fetching as many pages as needed; archived ones if asked for."""
+    filters: dict[str, str | int | None] = {"owner": owner, "name": name, "archived": archived}
+    filters |= {"state": known_state(state, ExperimentState), "workspace": workspace, "project": project}
+    filters["filter"] = filter or None
+    filters |= {key: json.dumps(list(given)) for key, given in (("sort", sort), ("column", columns)) if given}
     return pages("experiments", ExperimentView, "before", limit, filters)
 
 
@@ -193,9 +204,15 @@ def experiment_code(experiment_id: int) -> Flow[CodeList]:
     return CodeList(items=items)
 
 
-def experiment_trials(experiment_id: int, *, limit: int | None = None) -> Flow[list[TrialView]]:
-    """List the trials of an experiment, in creation order."""
-    found = yield from pages(f"experiments/{int(experiment_id)}/trials", TrialView, "after", limit)
+def experiment_trials(
+    experiment_id: int,
+    *,
+    limit: int | None = None,
+    filter: str = "",  # noqa: A002  (its name in requests)
+) -> Flow[list[TrialView]]:
+    """List the trials of an experiment, in creation order: all, or those that fulfil a filter."""
+    path, filters = f"experiments/{int(experiment_id)}/trials", {"filter": filter or None}
+    found = yield from pages(path, TrialView, "after", limit, filters)
     return (yield from _whole(found, lambda view: trial(view.id)))
 
 

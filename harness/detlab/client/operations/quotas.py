@@ -6,8 +6,7 @@ from typing import Literal
 
 from detlab.client.operations.experiments import one
 from detlab.client.transport.calls import Call, Flow, model, valid_request
-from detlab.schemas.jobwire import QuotaList, QuotaRequest
-from detlab.schemas.wire.grants import GrantKind
+from detlab.schemas.jobwire import QuotaKind, QuotaList, QuotaRequest
 
 _quotas = model(QuotaList)
 
@@ -17,17 +16,18 @@ def quotas() -> Flow[QuotaList]:
     return one(Call("GET", "quotas", parse=_quotas))
 
 
-def set_quota(kind: GrantKind, name: str, slots: int | None = None, *, storage: int | None = None) -> Flow[QuotaList]:
-    """Limit the slots that a user or a group may hold at a time, the bytes that they may keep, or both.
+def set_quota(kind: QuotaKind, name: str, slots: int | None = None, *, storage: int | None = None) -> Flow[QuotaList]:
+    """Limit the slots that a user, a group or a workspace may hold at a time, and the bytes that users may keep.
 
-    What is not named stays as it is. Returns all quotas.
+    A workspace, by its name, `OWNER/NAME` or id, has a quota of slots alone. What is not named stays as it is. Returns
+    all quotas.
     """
     with valid_request():
         request = QuotaRequest(kind=kind, name=name, slots=slots, storage=storage)
     return one(Call("PUT", "quotas", json=request, parse=_quotas))
 
 
-def remove_quota(kind: GrantKind, name: str, what: Literal["slots", "storage"] | None = None) -> Flow[QuotaList]:
+def remove_quota(kind: QuotaKind, name: str, what: Literal["slots", "storage"] | None = None) -> Flow[QuotaList]:
     """Remove a quota of slots, of bytes, or both; return the remaining ones."""
     params = {"kind": kind, "name": name, "what": what}
     return one(Call("DELETE", "quotas", params=params, parse=_quotas, again=False))

@@ -90,6 +90,7 @@ def list_models(
     owner: str | None = None,
     labels: Collection[str] = (),
     archived: Archived | None = "no",
+    workspace: str | int | None = None,
 ) -> Flow[list[ModelView]]:
     """Fetch models, newest first; page after page until there are enough."""
     found: list[ModelView] = []
@@ -99,6 +100,7 @@ def list_models(
         count = _PAGE if limit is None else min(_PAGE, limit - len(found))
         words = json.dumps(list(labels)) if labels else None
         query = {"limit": count, "after": after, "name": name, "owner": owner, "label": words, "archived": archived}
+        query["workspace"] = workspace
         page: ModelList = yield Call("GET", "models", params=query, parse=model(ModelList))
         found += page.items
         after = page.after

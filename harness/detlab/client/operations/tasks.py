@@ -23,6 +23,7 @@ from detlab.schemas.taskwire import (
     UsageView,
 )
 from detlab.schemas.wire import LogLine, TrialState
+from detlab.schemas.wire.projects import MoveTask
 
 if TYPE_CHECKING:
     from detlab.client.bundling.bundle import Bundle
@@ -93,11 +94,12 @@ def tasks(
     kind: str | None = None,
     state: str | None = None,
     owner: str | None = None,
+    workspace: str | int | None = None,
+    project: str | int | None = None,
 ) -> Flow[list[TaskView]]:
     """List user tasks, newest first, fetching as many pages as needed."""
-    return pages(
-        "tasks", TaskView, "before", limit, {"kind": kind, "state": known_state(state, TrialState), "owner": owner}
-    )
+    params = {"kind": kind, "state": known_state(state, TrialState), "owner": owner}
+    return pages("tasks", TaskView, "before", limit, {**params, "workspace": workspace, "project": project})
 
 
 def task(task_id: str) -> Flow[TaskView]:
@@ -108,6 +110,13 @@ def task(task_id: str) -> Flow[TaskView]:
 def kill_task(task_id: str) -> Flow[TaskView]:
     """End a user task, whether it waits or runs."""
     return one(Call("POST", _path("tasks", task_id, "kill"), parse=model(TaskView)))
+
+
+def move_task(task_id: str, workspace: str | int = "", project: str | int = "") -> Flow[TaskView]:
+    """Move a user task to another project; the members of its workspace see its state from then on."""
+    with valid_request():
+        wanted = MoveTask(workspace=str(workspace), project=str(project))
+    return one(Call("POST", _path("tasks", task_id, "move"), json=wanted, parse=model(TaskView)))
 
 
 def task_logs(

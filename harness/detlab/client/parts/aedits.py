@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client.facts import TrialMetrics, at_step
-from detlab.client.operations import edits, searches
+from detlab.client.operations import edits, projects, searches
 from detlab.client.parts.acollection import AsyncCheckpointCollection, AsyncExperimentCollection
-from detlab.client.submission import pack
+from detlab.client.plain_values import plain
+from detlab.client.submission import ConfigSource, config_mapping, pack, put
 from detlab.client.transport.session import AsyncSession
 from detlab.schemas.wire import JournalEntry, ReplayedSearch, SearchAct, StandingView
 
@@ -28,9 +29,17 @@ class AsyncExperimentEdits(AsyncExperimentCollection):
         """Describe it; an empty text removes the description."""
         await self._edit(description=description)
 
-    async def set_notes(self, notes: str) -> None:
-        """Replace its notes, of up to 100,000 characters."""
-        await self._edit(notes=notes)
+    async def set_notes(self, notes: str, *, before: str | None = None) -> None:
+        """Replace its notes, of up to 100,000 characters.
+
+        Args:
+            notes: The new ones.
+            before: What they were when you read them.
+
+        Raises:
+            Conflict: They are not `before` any more: somebody has changed them.
+        """
+        await self._edit(notes=notes, **({} if before is None else {"notes_before": before}))
 
     async def set_labels(self, labels: Collection[str]) -> None:
         """Replace all its labels."""
@@ -56,6 +65,54 @@ class AsyncExperimentEdits(AsyncExperimentCollection):
         """Have lists show it again."""
         await self._edit(archived=False)
 
+    async def continue_(
+        self,
+        max_length: int | Mapping[str, int] | None = None,
+        *,
+        config: ConfigSource | None = None,
+        trial_ids: Sequence[int] = (),
+        from_earlier: bool = False,
+    ) -> None:
+        """Let its trials train on from their checkpoints, after it has ended: the same trials, with the same curves.
+
+        Without a greater length those that failed, were canceled or ran out of time go on; with one also those that
+        have trained to their end.
+
+        Args:
+            max_length: The new `searcher.max_length`: `{"epochs": 40}`, or a number in the unit that it has.
+            config: Keys to change: `searcher.max_length`, `searcher.max_time` and `max_restarts`.
+            trial_ids: Only these trials.
+            from_earlier: Also where the newest checkpoint of a trial is gone: it repeats what followed an earlier one.
+
+        Raises:
+            ConfigError: A key cannot be changed, or its value is wrong.
+            Conflict: It has not ended, its search cannot go on, or a checkpoint is gone, which is named.
+        """
+        changes = {} if config is None else config_mapping(config)
+        if max_length is not None:
+            put(changes, "searcher.max_length", plain(max_length))
+        wanted = edits.go_on(self.id, config=changes, trial_ids=list(trial_ids), from_earlier=from_earlier)
+        self.view = await self._session.run(wanted)
+
+    async def move(self, workspace: str | int = "", project: str | int = "", *, keep_storage: bool = False) -> None:
+        """Move it to another project: the members of its workspace see it from then on.
+
+        Args:
+            workspace: A name, `OWNER/NAME` or id; empty: the personal one of its owner.
+            project: A name or id; empty: the one for what names none.
+            keep_storage: Also if the workspace gives another storage: its checkpoints stay where they are.
+
+        Raises:
+            ConfigError: There is no such workspace or project, or it is archived.
+            Conflict: The workspace gives another storage for checkpoints.
+        """
+        moved = projects.move_experiment(self.id, workspace, project, keep_storage=keep_storage)
+        self.view = await self._session.run(moved)
+
+    async def move_to_project(self, project_id: int) -> None:
+        """Move it to a project, by the project's id; see `move`."""
+        await self.move(project=project_id)
+
     async def extend_search(self, trials: int = 0, units: int = 0) -> None:
         """Have its search make further trials, or train the longest ones further.
 
@@ -77,10 +134,10 @@ class AsyncExperimentEdits(AsyncExperimentCollection):
         await self._steer("add", points=points)
 
     async def retry_failed(self, trial_ids: Sequence[int] = ()) -> None:
-        """Make new trials at the points of failed trials, by default of all.
+        """Make new trials at the points of failed trials, by default of all; also after the search has ended.
 
         Raises:
-            Conflict: The search is over, or no such trial has failed.
+            Conflict: It was canceled, its method makes no further trials, or no such trial has failed.
         """
         await self._steer("retry", trial_ids=trial_ids)
 

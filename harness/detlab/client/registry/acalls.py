@@ -26,6 +26,7 @@ class AsyncRegistryCalls:
         labels: Collection[str] = (),
         *,
         notes: str = "",
+        workspace: str | int = "",
     ) -> AsyncModel:
         """Make a model: a name under which versions are kept.
 
@@ -35,6 +36,7 @@ class AsyncRegistryCalls:
             metadata: Any JSON.
             labels: Words by which it is found.
             notes: Markdown.
+            workspace: Where it is to lie, and so whose members see it; empty: your personal one.
 
         Raises:
             Conflict: There is one of this name.
@@ -44,6 +46,7 @@ class AsyncRegistryCalls:
             "metadata": plain(metadata or {}, "metadata"),
             "labels": several(labels),
             "notes": notes,
+            **({"workspace": str(workspace)} if workspace != "" else {}),
         }
         return AsyncModel(self.session, await self.session.run(registry.create_model(name=name, **fields)))
 
@@ -75,6 +78,7 @@ class AsyncRegistryCalls:
         owner: str | None = None,
         archived: bool | None = False,
         limit: int | None = None,
+        workspace: str | int | None = None,
     ) -> list[AsyncModel]:
         """Return models.
 
@@ -87,10 +91,14 @@ class AsyncRegistryCalls:
             owner: Only this user's.
             archived: False leaves archived ones out, True all others; None leaves out none.
             limit: Only the newest so many.
+            workspace: Only those that lie in this one: its name, `OWNER/NAME` or id.
         """
         key, descending = ModelSortBy(sort_by).value, OrderBy(order_by) is OrderBy.DESCENDING
         which = archived_filter(archived)
-        wanted = registry.list_models(limit=limit, name=name, owner=owner, labels=several(labels) or (), archived=which)
+        words = several(labels) or ()
+        wanted = registry.list_models(
+            limit=limit, name=name, owner=owner, labels=words, archived=which, workspace=workspace
+        )
         views = await self.session.run(wanted)
         if description is not None:
             views = [view for view in views if description.lower() in view.description.lower()]

@@ -8,7 +8,7 @@ from typing import Any
 
 from detlab.client.aresources import AsyncCheckpoint
 from detlab.client.facts import TrialMetrics
-from detlab.client.operations import experiments, registry
+from detlab.client.operations import experiments, projects, registry
 from detlab.client.ordering import OrderBy
 from detlab.client.registry.facts import ModelFacts, VersionFacts
 from detlab.client.transport.calls import Progress
@@ -260,6 +260,16 @@ class AsyncModel(ModelFacts):
     async def unarchive(self) -> None:
         """Have lists show it again."""
         await self._edit(archived=False)
+
+    async def move_to_workspace(self, workspace: str | int = "", *, workspace_name: str | None = None) -> None:
+        """Move it: the members of that workspace see it from then on, with the checkpoints of its versions.
+
+        Args:
+            workspace: A name, `OWNER/NAME` or id; empty: your personal one.
+            workspace_name: The same, by Determined's name for it.
+        """
+        named = workspace if workspace_name is None else workspace_name
+        self.view = await self._session.run(projects.move_model(self.model_id, named))
 
     async def delete(self, *, force: bool = False) -> None:
         """Delete it with its versions; their checkpoints stay.

@@ -59,7 +59,7 @@ def valid_request(message: str = "the request is not valid") -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        from detlab.schemas.expconf.checks.check import from_pydantic
+        from detlab.schemas.expconf.checks.translating import from_pydantic
 
         unknown = [one["loc"] for one in error.errors(include_url=False) if one["type"] == "extra_forbidden"]
         problems = [Problem(".".join(map(str, where)), "is not known here") for where in unknown]

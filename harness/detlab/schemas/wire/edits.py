@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from detlab.schemas.script_names import normal
 from detlab.schemas.text_limits import DESCRIPTION_CHARS, LABEL_CHARS, MOST_LABELS, NOTES_CHARS, TITLE_CHARS
 from detlab.schemas.wire.base import PersonRequest
 
 MOST_GLOBS = 1000
 
-Label = Annotated[str, Field(min_length=1, max_length=LABEL_CHARS)]
+Label = Annotated[str, Field(min_length=1, max_length=LABEL_CHARS), AfterValidator(normal)]
+"""In the one form in which Unicode writes it: two that look alike are one."""
 Labels = Annotated[list[Label], Field(max_length=MOST_LABELS)]
 Archived = Literal["no", "only", "any"]
 """Which experiments a list has: those that are not archived, the archived ones, or both."""
@@ -24,6 +26,8 @@ class EditExperiment(PersonRequest):
     description: str | None = Field(None, max_length=DESCRIPTION_CHARS)
     notes: str | None = Field(None, max_length=NOTES_CHARS)
     """Free text of any length up to 100,000 characters; empty removes it."""
+    notes_before: str | None = Field(None, max_length=NOTES_CHARS)
+    """What the notes were when they were opened for editing: if somebody has changed them since, nothing is done."""
     labels: Labels | None = None
     """All labels, in this order."""
     add_labels: Labels = []

@@ -58,6 +58,8 @@ class CreateModel(PersonRequest):
     metadata: dict[str, Any] = {}
     labels: Labels = []
     """Words by which models are found, such as `vision`. They do not move; those of versions do."""
+    workspace: str = Field("", max_length=2 * MOST_CHARS)
+    """Where it is to lie, and so whose members see it; empty: its owner's personal one."""
 
 
 class EditModel(PersonRequest):
@@ -66,6 +68,8 @@ class EditModel(PersonRequest):
     name: ModelName | None = None
     description: str | None = Field(None, max_length=DESCRIPTION_CHARS)
     notes: str | None = Field(None, max_length=NOTES_CHARS)
+    notes_before: str | None = Field(None, max_length=NOTES_CHARS)
+    """What the notes were when they were opened for editing: if somebody has changed them since, nothing is done."""
     metadata: dict[str, Any] | None = None
     """All of it, replaced."""
     set_metadata: dict[str, Any] = {}
@@ -99,6 +103,9 @@ class ModelView(Wire):
     """What the caller may do: read, write or own."""
     reference: str = ""
     """What the caller names it by: its name, or `OWNER/NAME` where it is somebody else's."""
+    workspace: str = ""
+    """`OWNER/NAME` of the workspace that it lies in; empty: its owner's personal one."""
+    workspace_id: int | None = None
     shortened: list[str] = []
     """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
@@ -109,6 +116,8 @@ class Lineage(Wire):
     experiment_id: int | None = None
     experiment_name: str = ""
     trial_id: int | None = None
+    tracked_run: str = ""
+    """The run that has logged it, by a client of MLflow."""
     run: int | None = None
     """Number of the attempt that saved the checkpoint."""
     steps_completed: int | None = None
@@ -163,6 +172,8 @@ class EditVersion(PersonRequest):
     name: str | None = Field(None, max_length=1000)
     comment: str | None = Field(None, max_length=DESCRIPTION_CHARS)
     notes: str | None = Field(None, max_length=NOTES_CHARS)
+    notes_before: str | None = Field(None, max_length=NOTES_CHARS)
+    """What the notes were when they were opened for editing: if somebody has changed them since, nothing is done."""
     metadata: dict[str, Any] | None = None
     set_metadata: dict[str, Any] = {}
     remove_metadata: list[str] = Field(default=[], max_length=10_000)

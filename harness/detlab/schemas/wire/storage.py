@@ -232,7 +232,7 @@ class StorageUse(Wire):
     """Bytes of one user, group, project or experiment."""
 
     name: str
-    """Of the user, the group or the experiment; of a project `WORKSPACE/PROJECT`."""
+    """Of the user, the group or the experiment; of a project `WORKSPACE/PROJECT`, and `OWNER/…` if another made it."""
     experiment_id: int | None = None
     """Of an experiment."""
     owner: str = ""

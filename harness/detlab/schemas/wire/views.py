@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from detlab.schemas.wire.base import (
     PROTOCOL,
@@ -176,7 +178,10 @@ class ExperimentView(Wire):
     """What the caller may do: look at it; also pause, activate, cancel, kill, edit and archive it; also share and
     delete it."""
     workspace: str = ""
+    """Its name, as `OWNER/NAME` if another user than the experiment's owner has made it."""
+    workspace_id: int | None = None
     project: str = ""
+    project_id: int | None = None
     state: ExperimentState
     searcher: str = ""
     metric: str = ""
@@ -220,8 +225,12 @@ class ExperimentView(Wire):
     log_retention_days: int | None = None
     """Days that output is kept after the end of each trial; -1: forever; null: the master's default."""
     source: dict[str, Any] = {}
+    forked_from: int | None = None
+    """The experiment that it is a fork of, if the reader may see that one; only on a single experiment."""
     unmanaged: bool = False
     """Whether users evaluate its trials by hand: the cluster runs none of them."""
+    values: list[Any] = []
+    """In a list, one for each column that was asked for, null where it has none: those of its best trial."""
     shortened: list[str] = []
     """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
@@ -253,6 +262,8 @@ class CreateExperiment(PersonRequest):
     dry_run: bool = False
     source: dict[str, Any] = {}
     """Provenance for people: notebook path, cell id, line maps of captured cells, client version."""
+    forked_from: Annotated[int, Field(ge=1, lt=2**63)] | None = None
+    """The experiment as whose copy the config began: where it still has a mask, the owner's own secret is put back."""
 
 
 class ForecastView(Wire):
@@ -266,6 +277,16 @@ class ForecastView(Wire):
     detail: str = ""
 
 
+class GivenView(Wire):
+    """A value of a config that its submitter has not given."""
+
+    path: str
+    value: Any = None
+    """Credentials masked."""
+    source: str
+    """Where it comes from, such as `workspace ada/vision`."""
+
+
 class CreateExperimentReply(Wire):
     """What became of a submit. `experiment` is None for a dry run."""
 
@@ -275,6 +296,8 @@ class CreateExperimentReply(Wire):
     config: dict[str, Any] = {}
     forecast: ForecastView | None = None
     """Of a dry run."""
+    given: list[GivenView] = []
+    """What the workspace gives."""
 
 
 # --- trials, checkpoints ----------------------------------------------------------------------------------
@@ -364,6 +387,10 @@ class TrialView(Wire):
     """Since when they do; null: it waits to be asked for, or is paused."""
     started_at: float | None = None
     ended_at: float | None = None
+    worked: float | None = None
+    """Seconds that its attempts which are over ran: without pauses and the queue; null: none has started."""
+    works_since: float | None = None
+    """When the attempt began that runs now."""
     pending_reason: str | None = None
     parent: ParentView | None = None
     """The trial from whose checkpoint it started, if the search made it as a clone."""
@@ -467,7 +494,10 @@ class CheckpointView(Wire):
 
     uuid: str
     trial_id: int
+    """0, as is the experiment: it is a model that `tracked_run` has logged."""
     experiment_id: int
+    tracked_run: str = ""
+    """The run that has logged it, by a client of MLflow."""
     run: int = 0
     steps_completed: int = 0
     state: Literal["COMPLETED", "PARTIALLY_DELETED", "DELETED"] = "COMPLETED"
@@ -505,7 +535,8 @@ class Event(Wire):
     metrics (data: {group, steps_completed, run, metrics{name: number}}) | checkpoint (data: CheckpointView) |
     model (data: {id, name, owner, did, …}: a model has changed, ask for it again) |
     resync (the cursor is older than what is kept, or the reader lagged: fetch the snapshot again) |
-    cursor (nothing new for you, but the cursor moved) . An empty line is a keep-alive.
+    cursor (nothing new for you, but the cursor moved; with `rights` in its data, yours to something may have changed:
+    ask again for what you show) . An empty line is a keep-alive.
     """
 
     id: int

@@ -462,13 +462,13 @@ def _locked(path: Path, flags: int = 0) -> int | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     except FileNotFoundError:
         return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(descriptor), path.stat()):
-            return descriptor
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    os.close(descriptor)
+    with contextlib.ExitStack() as undo:
+        undo.callback(os.close, descriptor)
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                undo.pop_all()
+                return descriptor
     return None
 
 

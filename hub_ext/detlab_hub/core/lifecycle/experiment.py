@@ -53,6 +53,11 @@ class ExperimentKillRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class ExperimentReopened:
+    """It had ended and goes on; its trials are told one by one."""
+
+
+@dataclass(frozen=True, slots=True)
 class SearchBroke:
     """The search itself cannot continue."""
 
@@ -75,6 +80,7 @@ Event: TypeAlias = (
     | ExperimentActivateRequested
     | ExperimentCancelRequested
     | ExperimentKillRequested
+    | ExperimentReopened
     | SearchBroke
     | SearchEnded
     | LastTrialClosed
@@ -128,6 +134,10 @@ def _step(old: ExperimentState, event: Event) -> ExperimentStep:
             return _stop(old, ExperimentState.STOPPING_CANCELED, OrderToTrials.CANCEL)
         case ExperimentKillRequested():
             return _stop(old, ExperimentState.STOPPING_KILLED, OrderToTrials.KILL)
+        case ExperimentReopened():
+            if not old.terminal:
+                raise RequestRefusedError(f"an experiment that is {old} has not ended")
+            return ExperimentStep(ExperimentState.ACTIVE)
         case SearchBroke():
             return _stop(old, ExperimentState.STOPPING_ERROR, OrderToTrials.CONDEMN)
         case SearchEnded(cancel, failure):

@@ -1,7 +1,7 @@
 """The one table of state transitions, for experiments and trials alike, and the order of allocation states.
 
-A stopping state only degrades (COMPLETED < CANCELED < KILLED < ERROR), a terminal state is final, an
-allocation never goes back. Semantics: Determined 0.38.1, `master/pkg/model/experiment.go`.
+A stopping state only degrades (COMPLETED < CANCELED < KILLED < ERROR), a terminal state is left only when a user has it
+continue, an allocation never goes back. Semantics: Determined 0.38.1, `master/pkg/model/experiment.go`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ TRANSITIONS: dict[str, frozenset[str]] = {
     "STOPPING_CANCELED": frozenset({*STOPPING_ORDER[2:], "CANCELED", "ERROR"}),
     "STOPPING_KILLED": frozenset({*STOPPING_ORDER[3:], "CANCELED", "ERROR"}),
     "STOPPING_ERROR": frozenset({"ERROR"}),
-    "COMPLETED": frozenset({"DELETING"}),
-    "CANCELED": frozenset({"DELETING"}),
-    "ERROR": frozenset({"DELETING"}),
+    "COMPLETED": frozenset({"ACTIVE", "PAUSED", "DELETING"}),
+    "CANCELED": frozenset({"ACTIVE", "PAUSED", "DELETING"}),
+    "ERROR": frozenset({"ACTIVE", "PAUSED", "DELETING"}),
     "DELETING": frozenset({"DELETED"}),
     "DELETED": frozenset(),
 }
-"""Where each state may go. Trials never reach DELETING: they are deleted with their experiment."""
+"""Where each state may go. From their ends back only if a user continues them: an experiment becomes ACTIVE, its trials
+are PAUSED until the search resumes them. Trials never reach DELETING: they are deleted with their experiment."""
 
 ALLOCATION_ORDER = tuple(AllocationState)
 """The order of an allocation's states; any step forward is allowed, none back."""

@@ -105,6 +105,11 @@ class ReleaseDecided:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialReopened:
+    """It had ended and is to train on from its checkpoint, once its search resumes it."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrialPauseRequested:
     """Free the slots, keep the trial."""
 
@@ -171,6 +176,7 @@ Event: TypeAlias = (
     | StopDecided
     | HoldDecided
     | ReleaseDecided
+    | TrialReopened
     | TrialPauseRequested
     | TrialActivateRequested
     | TrialCancelRequested
@@ -256,7 +262,7 @@ def step(old: TrialStatus, event: Event) -> TrialStep:
     Raises:
         IllegalTransitionError: If the table has no such transition (a bug in this function).
     """
-    if old.state.terminal:
+    if old.state.terminal and not isinstance(event, TrialReopened):
         return TrialStep(old)
     result = _step(old, event)
     check_move(old.state, result.state.state)
@@ -273,6 +279,8 @@ def _step(old: TrialStatus, event: Event) -> TrialStep:  # noqa: C901 - a case f
             return _hold(old)
         case ReleaseDecided(paused):
             return _release(old, paused=paused)
+        case TrialReopened():
+            return _reopen(old)
         case TrialPauseRequested():
             return _pause(old)
         case TrialActivateRequested():
@@ -323,6 +331,14 @@ def _hold(old: TrialStatus) -> TrialStep:
 def _release(old: TrialStatus, *, paused: bool) -> TrialStep:
     released = replace(old, hold=Hold.NONE)
     return TrialStep(released) if paused else _activate(released)
+
+
+def _reopen(old: TrialStatus) -> TrialStep:
+    """Take back its end; failures count anew, since somebody has looked at them."""
+    if not old.state.terminal:
+        return TrialStep(old)
+    held = replace(old, state=TrialState.PAUSED, hold=Hold.SEARCH, restarts=0)
+    return TrialStep(replace(held, early_exit=None, end_reason=None))
 
 
 def _activate(old: TrialStatus) -> TrialStep:

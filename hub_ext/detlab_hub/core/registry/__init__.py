@@ -1,4 +1,4 @@
-"""The model registry's rules: semantic versions, formats of files, and the language of queries. Pure.
+"""The model registry's rules: semantic versions and formats of files. Pure.
 
 Not here: the tables (store/tables/registry.py), and who may do what (core/rights).
 """

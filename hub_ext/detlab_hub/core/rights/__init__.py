@@ -12,10 +12,11 @@ from detlab_hub.core.rights.model import (
     ObjectKind,
     Person,
     Right,
+    Role,
     Thing,
     Who,
 )
-from detlab_hub.core.rights.table import TABLE, relations, right_of
+from detlab_hub.core.rights.table import TABLE, by_role, relations, right_of, role_of
 
 __all__ = [
     "ACTIONS",
@@ -29,10 +30,13 @@ __all__ = [
     "ObjectKind",
     "Person",
     "Right",
+    "Role",
     "Thing",
     "Who",
+    "by_role",
     "may",
     "may_ask",
     "relations",
     "right_of",
+    "role_of",
 ]

@@ -7,10 +7,18 @@ the same name (`services.base.access`), so that a route and its service cannot m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from detlab_hub.core.rights.model import AgentIdentity, AttemptIdentity, ObjectKind, Person, Right, Thing, Who
+from detlab_hub.core.rights.model import (
+    AgentIdentity,
+    AttemptIdentity,
+    ObjectKind,
+    Person,
+    Right,
+    Thing,
+    Who,
+)
 from detlab_hub.core.rights.table import right_of
 
 
@@ -36,11 +44,14 @@ class Action(StrEnum):
     EXPERIMENT_PAUSE = "experiment.pause"
     EXPERIMENT_ACTIVATE = "experiment.activate"
     EXPERIMENT_CANCEL = "experiment.cancel"
+    EXPERIMENT_CONTINUE = "experiment.continue"
     EXPERIMENT_KILL = "experiment.kill"
+    EXPERIMENT_BATCH = "experiment.batch"
     EXPERIMENT_DELETE = "experiment.delete"
     EXPERIMENT_GC = "experiment.gc"
     EXPERIMENT_DELETE_EVENT_FILES = "experiment.delete_event_files"
     EXPERIMENT_KEEP_LOGS = "experiment.log_retention"
+    EXPERIMENT_MOVE = "experiment.move"
     EXPERIMENT_SHARE = "experiment.share"
     EXPERIMENT_UNSHARE = "experiment.unshare"
     SEARCH_STEER = "search.steer"
@@ -65,6 +76,7 @@ class Action(StrEnum):
     MODEL_RENAME = "model.rename"
     MODEL_ARCHIVE = "model.archive"
     MODEL_DELETE = "model.delete"
+    MODEL_MOVE = "model.move"
     MODEL_SHARE = "model.share"
     MODEL_UNSHARE = "model.unshare"
     VERSION_REGISTER = "version.register"
@@ -72,9 +84,27 @@ class Action(StrEnum):
     VERSION_DELETE = "version.delete"
     LABEL_MOVE = "label.move"
     LABEL_REMOVE = "label.remove"
+    VIEW_SAVE = "view.save"
+    VIEW_REMOVE = "view.remove"
+    WORKSPACE_CREATE = "workspace.create"
+    WORKSPACE_EDIT = "workspace.edit"
+    WORKSPACE_ARCHIVE = "workspace.archive"
+    WORKSPACE_DELETE = "workspace.delete"
+    MEMBER_SET = "member.set"
+    MEMBER_REMOVE = "member.remove"
+    MEMBER_LEAVE = "member.leave"
+    PROJECT_CREATE = "project.create"
+    PROJECT_EDIT = "project.edit"
+    PROJECT_ARCHIVE = "project.archive"
+    PROJECT_DELETE = "project.delete"
+    RUN_CREATE = "tracked_run.create"
+    RUN_LOG = "tracked_run.log"
+    RUN_DELETE = "tracked_run.delete"
+    RUN_REGISTER = "tracked_run.register"
     TASK_CREATE = "task.create"
     TASK_START_SERVER = "task.start_server"
     TASK_KILL = "task.kill"
+    TASK_MOVE = "task.move"
     AGENT_ENROL = "agent.enrol"
     AGENT_RECORDS = "agent.records"
     ENROLMENT_CREATE = "enrolment.create"
@@ -106,6 +136,7 @@ class ActionRule:
         least: The least right to the object.
         callers: Who may ask for it at all.
         does: What it is, in words.
+        by_role: Whether the role of a member of the workspace suffices. Not for what runs as the owner of the object.
         within: Another action, whose route carries this one out, too, where more than that one is asked for.
     """
 
@@ -114,6 +145,7 @@ class ActionRule:
     callers: frozenset[CallerKind]
     does: str
     within: Action | None = None
+    by_role: bool = True
 
 
 PEOPLE = frozenset({CallerKind.PERSON, CallerKind.RUN})
@@ -122,8 +154,10 @@ THEMSELVES = frozenset({CallerKind.PERSON})
 _ADMIN = frozenset({CallerKind.ADMIN})
 _TASK = frozenset({CallerKind.TASK})
 _HUB = frozenset({CallerKind.SPAWNERS})
+_ANY_WRITER = PEOPLE | _TASK
 _NONE, _READ, _WRITE, _OWN = Right.NONE, Right.READ, Right.WRITE, Right.OWN
 _EXPERIMENT, _CHECKPOINT, _MODEL = (ObjectKind.EXPERIMENT,), (ObjectKind.CHECKPOINT,), (ObjectKind.MODEL,)
+_WORKSPACE = (ObjectKind.WORKSPACE,)
 
 ACTIONS: Mapping[Action, ActionRule] = {
     Action.EXPERIMENT_CREATE: ActionRule((), _NONE, PEOPLE, "submit an experiment"),
@@ -134,18 +168,32 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.EXPERIMENT_PAUSE: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "pause it"),
     Action.EXPERIMENT_ACTIVATE: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "continue it"),
     Action.EXPERIMENT_CANCEL: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "end it after a last checkpoint"),
+    Action.EXPERIMENT_CONTINUE: ActionRule(
+        _EXPERIMENT, _WRITE, PEOPLE, "let its trials go on after its end, from their checkpoints"
+    ),
     Action.EXPERIMENT_KILL: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "end it now"),
+    Action.EXPERIMENT_BATCH: ActionRule(
+        (), _NONE, PEOPLE, "do the same to many experiments, with the right that it takes to each"
+    ),
     Action.EXPERIMENT_DELETE: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "delete it with all that belongs to it"),
     Action.EXPERIMENT_GC: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "change which checkpoints it keeps, and collect"),
     Action.EXPERIMENT_DELETE_EVENT_FILES: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "delete its TensorBoard files"),
     Action.EXPERIMENT_KEEP_LOGS: ActionRule(
         _EXPERIMENT, _OWN, THEMSELVES, "set for how long its output is kept, which may delete it"
     ),
+    Action.EXPERIMENT_MOVE: ActionRule(
+        _EXPERIMENT, _OWN, THEMSELVES, "move it to another project, whose members see it"
+    ),
     Action.EXPERIMENT_SHARE: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "share it"),
     Action.EXPERIMENT_UNSHARE: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "withdraw a grant"),
     Action.SEARCH_STEER: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "extend or steer its search"),
     Action.SEARCH_CODE: ActionRule(
-        _EXPERIMENT, _OWN, THEMSELVES, "give its search other code, which runs as its owner", Action.SEARCH_STEER
+        _EXPERIMENT,
+        _OWN,
+        THEMSELVES,
+        "give its search other code, which runs as its owner",
+        Action.SEARCH_STEER,
+        by_role=False,
     ),
     Action.SEARCH_ASK: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "have its search propose a trial"),
     Action.SEARCH_TELL: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "tell its search a result"),
@@ -178,6 +226,7 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.MODEL_RENAME: ActionRule(_MODEL, _OWN, THEMSELVES, "give it another name", Action.MODEL_EDIT),
     Action.MODEL_ARCHIVE: ActionRule(_MODEL, _OWN, THEMSELVES, "archive it, or restore it", Action.MODEL_EDIT),
     Action.MODEL_DELETE: ActionRule(_MODEL, _OWN, THEMSELVES, "delete it with its versions"),
+    Action.MODEL_MOVE: ActionRule(_MODEL, _OWN, THEMSELVES, "move it to another workspace, whose members see it"),
     Action.MODEL_SHARE: ActionRule(_MODEL, _OWN, THEMSELVES, "share it"),
     Action.MODEL_UNSHARE: ActionRule(_MODEL, _OWN, THEMSELVES, "withdraw a grant"),
     Action.VERSION_REGISTER: ActionRule(_MODEL, _WRITE, PEOPLE, "register a version"),
@@ -185,11 +234,44 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.VERSION_DELETE: ActionRule(_MODEL, _OWN, THEMSELVES, "delete a version"),
     Action.LABEL_MOVE: ActionRule(_MODEL, _WRITE, PEOPLE, "move a label to a version"),
     Action.LABEL_REMOVE: ActionRule(_MODEL, _WRITE, PEOPLE, "take a label away"),
+    Action.VIEW_SAVE: ActionRule((), _NONE, PEOPLE, "keep a view of one's own, perhaps in a project"),
+    Action.VIEW_REMOVE: ActionRule((), _NONE, THEMSELVES, "remove a view of one's own"),
+    Action.WORKSPACE_CREATE: ActionRule((), _NONE, THEMSELVES, "make a workspace"),
+    Action.WORKSPACE_EDIT: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "change its name, description and defaults"),
+    Action.WORKSPACE_ARCHIVE: ActionRule(
+        _WORKSPACE, _OWN, THEMSELVES, "archive it, or restore it", Action.WORKSPACE_EDIT
+    ),
+    Action.WORKSPACE_DELETE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "delete it, once nothing lies in it"),
+    Action.MEMBER_SET: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "make somebody a member, or give them another role"),
+    Action.MEMBER_REMOVE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "remove a member"),
+    Action.MEMBER_LEAVE: ActionRule(_WORKSPACE, _READ, THEMSELVES, "leave it", Action.MEMBER_REMOVE),
+    Action.PROJECT_CREATE: ActionRule(_WORKSPACE, _WRITE, PEOPLE, "make a project in it, or put something into one"),
+    Action.PROJECT_EDIT: ActionRule(_WORKSPACE, _WRITE, PEOPLE, "change the texts of a project"),
+    Action.PROJECT_ARCHIVE: ActionRule(
+        _WORKSPACE, _OWN, THEMSELVES, "archive a project, or restore it", Action.PROJECT_EDIT
+    ),
+    Action.PROJECT_DELETE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "delete a project, once nothing lies in it"),
+    Action.RUN_CREATE: ActionRule(
+        _WORKSPACE, _WRITE, _ANY_WRITER, "record a run from elsewhere in one of its projects, which is made for it"
+    ),
+    Action.RUN_LOG: ActionRule(
+        (ObjectKind.TRACKED_RUN, ObjectKind.EXPERIMENT),
+        _WRITE,
+        _ANY_WRITER,
+        "log into it: metrics, parameters, tags, files and models",
+    ),
+    Action.RUN_DELETE: ActionRule((ObjectKind.TRACKED_RUN,), _OWN, THEMSELVES, "delete it, or restore it"),
+    Action.RUN_REGISTER: ActionRule(
+        (), _NONE, _ANY_WRITER, "make a model, or a version of one, of what a run has logged"
+    ),
     Action.TASK_CREATE: ActionRule((), _NONE, PEOPLE, "start a task"),
     Action.TASK_START_SERVER: ActionRule(
         (), _NONE, THEMSELVES, "start a server of the Hub, which has a token of its own", Action.TASK_CREATE
     ),
-    Action.TASK_KILL: ActionRule((ObjectKind.TASK,), _WRITE, PEOPLE, "end it now"),
+    Action.TASK_KILL: ActionRule((ObjectKind.TASK_STATE,), _WRITE, PEOPLE, "end it now"),
+    Action.TASK_MOVE: ActionRule(
+        (ObjectKind.TASK_STATE,), _OWN, THEMSELVES, "move it to another project, whose members see its state"
+    ),
     Action.AGENT_ENROL: ActionRule((), _NONE, frozenset({CallerKind.ENROLMENT}), "get an agent's key"),
     Action.AGENT_RECORDS: ActionRule((), _NONE, frozenset({CallerKind.AGENT}), "deliver what its tasks have left"),
     Action.ENROLMENT_CREATE: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "make an enrolment token"),
@@ -218,6 +300,8 @@ def may(who: Who, action: Action, thing: Thing) -> bool:
     rule = ACTIONS[action]
     if thing.kind not in rule.kinds:
         raise ValueError(f"{action} is not about a {thing.kind}")
+    if not rule.by_role:
+        thing = replace(thing, members={}, member_groups={})
     return may_ask(who, action) and right_of(who, thing) >= rule.least
 
 

@@ -32,6 +32,33 @@ class Right(IntEnum):
                 return "read"
 
 
+class Role(IntEnum):
+    """The role of a member of a workspace; each includes those before it."""
+
+    VIEWER = 1
+    """Sees what lies in it."""
+    EDITOR = 2
+    """Changes it, and puts things into it."""
+    ADMIN = 3
+    """Decides who is a member, and deletes what lies in it."""
+
+    @property
+    def wire(self) -> Literal["viewer", "editor", "admin"]:
+        """The name in requests, views and the database."""
+        match self:
+            case Role.VIEWER:
+                return "viewer"
+            case Role.EDITOR:
+                return "editor"
+            case Role.ADMIN:
+                return "admin"
+
+    @classmethod
+    def of(cls, name: str) -> Role:
+        """Return the role of a name."""
+        return cls[name.upper()]
+
+
 class ObjectKind(StrEnum):
     """The kinds of objects to which rights exist."""
 
@@ -42,8 +69,15 @@ class ObjectKind(StrEnum):
     CHECKPOINT = "checkpoint"
     MODEL = "model"
     """A registered model with its versions, labels and grants."""
+    WORKSPACE = "workspace"
+    """With its projects, members and defaults; what lies in it has rows of its own."""
+    TRACKED_RUN = "run from elsewhere"
+    """One that no cluster started, with its metrics, parameters, files and logged models; and what clients of MLflow
+    log into a trial."""
     TASK = "user task"
-    """With its output, output files and events."""
+    """All of it: its output and files, its server, its whole config, its place in the queue."""
+    TASK_STATE = "state of a user task"
+    """What members of its workspace see of it: name, kind, state, owner, pool and resources."""
     BUNDLE = "code bundle"
     JOB = "job in the queue"
     """Its name, owner and pending reason in lists; everybody sees position, size and age of each job."""
@@ -69,6 +103,9 @@ class CallerRelation(StrEnum):
     """By the token that a notebook run has for its cells."""
     EDITOR = "shared, may change"
     READER = "shared, may read"
+    WORKSPACE_ADMIN = "admin of its workspace"
+    WORKSPACE_EDITOR = "editor of its workspace"
+    WORKSPACE_VIEWER = "viewer of its workspace"
     ITSELF = "its own task"
     """The attempt that the object belongs to: the trial's own checkpoint, the task itself."""
     SIBLING = "task of its experiment"
@@ -123,6 +160,8 @@ class Thing:
         owner: The user who owns it; "" or None: no one.
         users: Users with a grant; True: it permits changes.
         groups: Groups with a grant, likewise.
+        members: Users with a role in the workspace that it is, or lies in.
+        member_groups: Groups with one, likewise.
         experiment_id: The experiment that it is or belongs to.
         trial_id: The trial that made it.
         task_id: The user task that it is or belongs to.
@@ -135,6 +174,8 @@ class Thing:
     owner: str | None = None
     users: Mapping[str, bool] = field(default_factory=dict)
     groups: Mapping[str, bool] = field(default_factory=dict)
+    members: Mapping[str, Role] = field(default_factory=dict)
+    member_groups: Mapping[str, Role] = field(default_factory=dict)
     experiment_id: int | None = None
     trial_id: int | None = None
     task_id: str | None = None

@@ -15,6 +15,7 @@ from detlab_hub.core.rights.model import (
     ObjectKind,
     Person,
     Right,
+    Role,
     Thing,
     Who,
 )
@@ -28,6 +29,9 @@ TABLE: Mapping[ObjectKind, Mapping[CallerRelation, Right]] = {
         CallerRelation.RUN: _WRITE,
         CallerRelation.EDITOR: _WRITE,
         CallerRelation.READER: _READ,
+        CallerRelation.WORKSPACE_ADMIN: _OWN,
+        CallerRelation.WORKSPACE_EDITOR: _WRITE,
+        CallerRelation.WORKSPACE_VIEWER: _READ,
         CallerRelation.SIBLING: _READ,
         CallerRelation.HOST: _READ,
     },
@@ -37,6 +41,9 @@ TABLE: Mapping[ObjectKind, Mapping[CallerRelation, Right]] = {
         CallerRelation.RUN: _WRITE,
         CallerRelation.EDITOR: _WRITE,
         CallerRelation.READER: _READ,
+        CallerRelation.WORKSPACE_ADMIN: _OWN,
+        CallerRelation.WORKSPACE_EDITOR: _WRITE,
+        CallerRelation.WORKSPACE_VIEWER: _READ,
         CallerRelation.ITSELF: _OWN,
         CallerRelation.SIBLING: _READ,
         CallerRelation.SOURCE: _READ,
@@ -48,6 +55,29 @@ TABLE: Mapping[ObjectKind, Mapping[CallerRelation, Right]] = {
         CallerRelation.RUN: _WRITE,
         CallerRelation.EDITOR: _WRITE,
         CallerRelation.READER: _READ,
+        CallerRelation.WORKSPACE_ADMIN: _OWN,
+        CallerRelation.WORKSPACE_EDITOR: _WRITE,
+        CallerRelation.WORKSPACE_VIEWER: _READ,
+    },
+    ObjectKind.WORKSPACE: {
+        CallerRelation.ADMIN: _OWN,
+        CallerRelation.OWNER: _OWN,
+        CallerRelation.RUN: _WRITE,
+        CallerRelation.WORKSPACE_ADMIN: _OWN,
+        CallerRelation.WORKSPACE_EDITOR: _WRITE,
+        CallerRelation.WORKSPACE_VIEWER: _READ,
+    },
+    ObjectKind.TRACKED_RUN: {
+        CallerRelation.ADMIN: _OWN,
+        CallerRelation.OWNER: _OWN,
+        CallerRelation.RUN: _WRITE,
+        CallerRelation.EDITOR: _WRITE,
+        CallerRelation.READER: _READ,
+        CallerRelation.WORKSPACE_ADMIN: _OWN,
+        CallerRelation.WORKSPACE_EDITOR: _WRITE,
+        CallerRelation.WORKSPACE_VIEWER: _READ,
+        CallerRelation.ITSELF: _WRITE,
+        CallerRelation.SIBLING: _READ,
     },
     ObjectKind.TASK: {
         CallerRelation.ADMIN: _OWN,
@@ -55,6 +85,14 @@ TABLE: Mapping[ObjectKind, Mapping[CallerRelation, Right]] = {
         CallerRelation.RUN: _WRITE,
         CallerRelation.ITSELF: _READ,
         CallerRelation.HOST: _READ,
+    },
+    ObjectKind.TASK_STATE: {
+        CallerRelation.ADMIN: _OWN,
+        CallerRelation.OWNER: _OWN,
+        CallerRelation.RUN: _WRITE,
+        CallerRelation.WORKSPACE_ADMIN: _WRITE,
+        CallerRelation.WORKSPACE_EDITOR: _READ,
+        CallerRelation.WORKSPACE_VIEWER: _READ,
     },
     ObjectKind.BUNDLE: {
         CallerRelation.ADMIN: _READ,
@@ -106,7 +144,28 @@ def _of_person(who: Person, thing: Thing) -> Iterator[CallerRelation]:
             given.append(thing.users[who.name])
         if given:
             yield CallerRelation.EDITOR if any(given) else CallerRelation.READER
+    if (thing.members or thing.member_groups) and (role := role_of(who, thing)) is not None:
+        yield by_role(who, role)
     yield CallerRelation.USER
+
+
+def role_of(who: Person, thing: Thing) -> Role | None:
+    """Return the best role of a user in the workspace of an object; None: they are no member of it."""
+    roles = [thing.member_groups[group] for group in who.groups if group in thing.member_groups]
+    if who.name in thing.members:
+        roles.append(thing.members[who.name])
+    return max(roles, default=None)
+
+
+def by_role(who: Person, role: Role) -> CallerRelation:
+    """Return what a member is to what lies in the workspace; the notebook run of an admin is an editor."""
+    match role:
+        case Role.ADMIN if not who.run:
+            return CallerRelation.WORKSPACE_ADMIN
+        case Role.VIEWER:
+            return CallerRelation.WORKSPACE_VIEWER
+        case _:
+            return CallerRelation.WORKSPACE_EDITOR
 
 
 def _of_attempt(who: AttemptIdentity, thing: Thing) -> Iterator[CallerRelation]:

@@ -174,6 +174,5 @@ def _left(snapshot: Snapshot, task: SchedulerTask, running: Iterable[SchedulerTa
     if most is not None:
         yield most - sum(one.slots for one in held if one.job == task.job)
     for quota in snapshot.quotas:
-        if quota.user == task.user or quota.group in task.groups:
-            used = (one for one in held if one.user == quota.user or (quota.group and quota.group in one.groups))
-            yield quota.slots - sum(one.slots for one in used)
+        if quota.binds(task):
+            yield quota.slots - sum(one.slots for one in held if quota.binds(one))

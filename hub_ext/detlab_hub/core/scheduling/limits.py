@@ -52,7 +52,11 @@ class SlotLimits:
         self._jobs = snapshot.jobs
         self._users: dict[str, list[Quota]] = {}
         self._groups: dict[str, list[Quota]] = {}
+        self._workspaces: dict[int, list[Quota]] = {}
         for quota in snapshot.quotas:
+            if quota.workspace is not None:
+                self._workspaces.setdefault(quota.workspace, []).append(quota)
+                continue
             holders = self._groups if quota.user is None else self._users
             holders.setdefault(quota.user or quota.group or "", []).append(quota)
         self._bounded = {name for name, job in snapshot.jobs.items() if job.max_slots is not None}
@@ -85,6 +89,8 @@ class SlotLimits:
         found = list(self._users.get(task.user, ()))
         for group in task.groups if self._groups else ():
             found += self._groups.get(group, ())
+        if self._workspaces and task.workspace is not None:
+            found += self._workspaces.get(task.workspace, ())
         return found
 
     def never(self, task: SchedulerTask) -> Reason | None:
@@ -116,7 +122,8 @@ class SlotLimits:
             if held + task.slots > quota.slots:
                 return Reason(
                     ReasonCode.AT_QUOTA,
-                    f"{quota.whose} holds {held} of a quota of {count_slots(quota.slots)}, this needs {task.slots}",
+                    f"{quota.whose} holds {held} of a quota of {count_slots(quota.slots)}, this needs {task.slots}"
+                    "; see det quota list",
                 )
         return None
 

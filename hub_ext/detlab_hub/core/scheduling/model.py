@@ -165,6 +165,7 @@ class SchedulerTask:
         blocked_nodes: Agents where it must not start.
         user: Its owner, for quotas and for agents that serve one user.
         groups: Groups of its owner, for quotas.
+        workspace: The workspace that it lies in, for quotas; None: none that has one.
         constraints: What its agents must be like.
         millicpus: Thousandths of a CPU that it needs on each of its agents; 0: no request.
         memory: Bytes of memory that it needs on each of its agents; 0: no request.
@@ -187,6 +188,7 @@ class SchedulerTask:
     blocked_nodes: frozenset[str] = frozenset()
     user: str = ""
     groups: frozenset[str] = frozenset()
+    workspace: int | None = None
     constraints: Constraints = ANYWHERE
     max_time: float | None = None
     runtime: str = ""
@@ -210,24 +212,38 @@ class SchedulerTask:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Slots that one user, or all users of a group together, may hold at a time; one of the two names is given.
+    """Slots that a user, all users of a group, or all that lies in a workspace, may hold at a time.
+
+    One of the three is given.
 
     Attributes:
         slots: Number of slots.
-        user: Name of the user; None for the quota of a group.
-        group: Name of the group; None for the quota of a user.
+        user: Name of the user.
+        group: Name of the group.
         elsewhere: Those of them that are held in other pools.
+        workspace: Number of the workspace.
+        named: What the workspace is called, for people.
     """
 
     slots: int
     user: str | None = None
     group: str | None = None
     elsewhere: int = 0
+    workspace: int | None = None
+    named: str = ""
 
     @property
     def whose(self) -> str:
-        """For people: `user ada`, `group vision`."""
+        """For people: `user ada`, `group vision`, `workspace ada/digits`."""
+        if self.workspace is not None:
+            return f"workspace {self.named or self.workspace}"
         return f"group {self.group}" if self.user is None else f"user {self.user}"
+
+    def binds(self, task: SchedulerTask) -> bool:
+        """Whether the slots of a task count under it."""
+        if self.workspace is not None:
+            return self.workspace == task.workspace
+        return self.group in task.groups if self.user is None else self.user == task.user
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +255,7 @@ class Snapshot:
         agents: Its nodes.
         jobs: By name.
         tasks: Pending tasks of the pool, and those that hold slots.
-        quotas: Of users and groups.
+        quotas: Of users, groups and workspaces.
         zero_slot_tasks: Tasks without slots that one user may run at a time in this pool; None: any number.
         private: Whether reasons, which owners of tasks read, must not name another user's task.
     """
@@ -271,7 +287,7 @@ class ReasonCode(StrEnum):
     AT_MAX_SLOTS = "at_max_slots"
     """Its job holds as many slots as it may."""
     AT_QUOTA = "at_quota"
-    """Its owner, or a group of theirs, holds as many slots as the quota gives."""
+    """Its owner, a group of theirs, or its workspace, holds as many slots as the quota gives."""
     AT_ZERO_SLOT_TASKS = "at_zero_slot_tasks"
     """Its owner runs as many tasks without slots as one user may."""
     AGENTS_UNAVAILABLE = "agents_unavailable"

@@ -221,6 +221,19 @@ class Continued:
 
 
 @dataclass(frozen=True, slots=True)
+class Reopened:
+    """A user let a search go on that had ended, or was canceled.
+
+    Attributes:
+        request_ids: Trials that train on from their checkpoints; all are off their slots until they are resumed.
+        author: The user.
+    """
+
+    request_ids: tuple[str, ...] = ()
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class BudgetSpent:
     """The experiment has used up a budget: no more trials are created, and running ones are stopped.
 
@@ -255,7 +268,7 @@ TrialEvent: TypeAlias = (
 )
 """What happens to one trial."""
 
-Event: TypeAlias = Started | TrialEvent | Suggested | Answered | Steering | BudgetSpent
+Event: TypeAlias = Started | TrialEvent | Suggested | Answered | Steering | BudgetSpent | Reopened
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from detlab_hub.core.searchers.events import (
     Decision,
     Event,
     PauseTrial,
+    Reopened,
     ResumeTrial,
     SetPoint,
     StopTrial,
@@ -78,6 +79,10 @@ class History:
 
     def _happened(self, event: Event) -> None:
         match event:
+            case Reopened(request_ids):
+                for request_id in request_ids:
+                    one = self.trials[request_id]
+                    one.phase, one.why, one.failed = "paused", "", False
             case ValidationReported(request_id, metric):
                 self.trials[request_id].metrics.append(metric)
             case TrialExitedEarly(request_id, reason):

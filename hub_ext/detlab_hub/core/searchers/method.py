@@ -235,6 +235,8 @@ class SearchMethod(ABC):
         suggests: Whether it makes `Suggest` decisions.
         draws_late: Whether it learns from results that come while trials wait for resources. It then creates trials
             without a point where `factory.late` says so, and gives each its own when it is `placed`.
+        trains_on: Whether trials that have ended may train on for longer: it compares none by how long they train, and
+            reads neither `searcher.max_length` nor `searcher.max_time`. It then defines `reopened`.
         needs_metric: Whether a trial that never reports the searcher's metric is an error, since it cannot be compared.
     """
 
@@ -243,6 +245,7 @@ class SearchMethod(ABC):
     wants_checkpoints: ClassVar[bool] = False
     suggests: ClassVar[bool] = False
     draws_late: ClassVar[bool] = False
+    trains_on: ClassVar[bool] = False
     needs_metric: ClassVar[bool] = False
 
     @classmethod
@@ -402,6 +405,14 @@ class SearchMethod(ABC):
     def continued(self, factory: TrialFactory) -> list[Decision]:
         """Try again what a `PauseSearch` was about."""
         return []
+
+    def reopened(self, factory: TrialFactory, request_ids: Sequence[str]) -> list[Decision]:
+        """Let trials that have ended train on, by `ResumeTrial` now, or later when there is a place for them.
+
+        Raises:
+            SteeringRefused: The method compares trials that have trained equally long, or cannot otherwise.
+        """
+        raise SteeringRefused(f"trials of a search by {self.name} cannot train on once they have ended")
 
     def needs_checkpoints(self) -> Set[str]:
         """Return the checkpoints that a trial may still start from: they cannot be deleted."""

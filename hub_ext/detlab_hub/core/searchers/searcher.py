@@ -33,6 +33,7 @@ from detlab_hub.core.searchers.events import (
     PointsAdded,
     ProgressReported,
     PromotionRequested,
+    Reopened,
     ResumeTrial,
     SetPoint,
     Shutdown,
@@ -250,6 +251,8 @@ class Searcher:
                 return self._answered(event)
             case BudgetSpent(reason):
                 return self._budget_spent(reason)
+            case Reopened(request_ids):
+                return self._reopen(request_ids)
             case (
                 TrialCreated()
                 | TrialPlaced()
@@ -417,6 +420,27 @@ class Searcher:
                 decided = self.method.continued(self._factory)
             case _:
                 assert_never(event)
+        self.revision += 1
+        return self._record(decided)
+
+    def _reopen(self, request_ids: Sequence[str]) -> list[Decision]:
+        """Take back the end of the search and of some of its trials, which wait until the method resumes them."""
+        if self._spent:
+            raise SteeringRefused(f"the search is over: {self._spent}")
+        for request_id in request_ids:
+            lost = self._known(request_id).later and request_id in self._closed
+            if lost or request_id not in self._shares:
+                raise SteeringRefused(f"trial {request_id} has no valid hyperparameters to train with")
+        ended = [request_id for request_id in request_ids if request_id in self._closed]
+        # Of those that were canceled with the experiment, the search knows no end: what had a place has it.
+        held = self._paused | self._closed
+        running: list[Decision] = [ResumeTrial(request_id) for request_id in request_ids if request_id not in held]
+        decided = running + (self.method.reopened(self._factory, ended) if ended else [])
+        for known in (self._closed, self._exits, self._cancels, self._failures, self._stopped):
+            known.difference_update(request_ids)
+        self._shares.update(dict.fromkeys(request_ids, 0.0))
+        self._paused.update(request_ids)
+        self._shutdown = None
         self.revision += 1
         return self._record(decided)
 

@@ -20,6 +20,7 @@ from detlab_hub.core.searchers.events import (
     PauseTrial,
     ResumeTrial,
     SetPoint,
+    Shutdown,
     Started,
     StopTrial,
     Suggest,
@@ -96,9 +97,9 @@ def simulate(
 ) -> list[SimulatedTrial]:
     """Run a fresh search to its end, one trial after another in creation order.
 
-    Each trial reports at `report_every`, twice that, … until the searcher stops or pauses it or it has trained `length`
-    units. A resumed trial comes before new ones; a clone continues where its parent was. Constrained metrics, and
-    further objectives without a function, have the value of the searcher metric; time does not pass.
+    Each trial reports at `report_every`, twice that, … and at `length`, where it ends if the searcher has not stopped
+    or paused it before. A resumed trial comes before new ones; a clone continues where its parent was. Constrained
+    metrics, and further objectives without a function, have the value of the searcher metric; time does not pass.
 
     Args:
         searcher: A search that has not started.
@@ -108,7 +109,8 @@ def simulate(
         others: Functions of further metrics, by name.
 
     Raises:
-        EndlessSearchError: If invalid trials outnumber the search's budget a hundredfold.
+        EndlessSearchError: If invalid trials outnumber the search's budget a hundredfold, or the search is not over
+            when no trial trains any more.
     """
     return _Simulation(searcher, objective, report_every, length, others or {}).run()
 
@@ -171,6 +173,7 @@ class _Simulation:
         self._saved: dict[str, int] = {}
         """Units of each checkpoint."""
         self._done: list[SimulatedTrial] = []
+        self._over = False
 
     def run(self) -> list[SimulatedTrial]:
         limit = _INVALID_PER_BUDGET * self._searcher.trials_total
@@ -183,6 +186,10 @@ class _Simulation:
                 self._end(course)
             if self._searcher.trials_invalid > limit:
                 raise EndlessSearchError(f"{self._searcher.trials_invalid} trials were invalid and replaced; gave up")
+        if not self._over:
+            raise EndlessSearchError(
+                f"after {len(self._done)} trials the search still waits, and nothing trains any more; gave up"
+            )
         return sorted(self._done, key=lambda done: done.trial.index)
 
     def _tell(self, event: Event) -> None:
@@ -209,6 +216,8 @@ class _Simulation:
                     self._tell(self._answer(ticket))
                 case PauseSearch():
                     self._tell(Continued())
+                case Shutdown():
+                    self._over = True
 
     def _stop(self, course: _Course, evidence: str) -> None:
         waited = course.waits
@@ -228,8 +237,8 @@ class _Simulation:
     def _leaves(self, course: _Course) -> bool:
         """Train a trial until it leaves its slots, or has ended; return whether it may train on."""
         request_id = course.trial.request_id
-        while not course.stopped and course.at + self._report_every <= self._length:
-            step = course.at + self._report_every
+        while not course.stopped and course.at < self._length:
+            step = min(course.at + self._report_every, self._length)  # all validate at their end
             try:
                 course.metric = self._objective(course.trial, step)
             except ObjectiveError as error:

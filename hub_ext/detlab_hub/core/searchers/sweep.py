@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections import deque
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import GridConfig, RandomConfig, SearcherBlock, SingleConfig
 from detlab_hub.core.searchers.errors import SteeringRefused
-from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason
+from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, ResumeTrial
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.hyperparameters import SpaceGrid
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory, create_many
@@ -24,6 +25,7 @@ class RandomSearch(SearchMethod):
     """
 
     name = "random"
+    trains_on = True
     Config: ClassVar[type[SearcherBlock]] = RandomConfig
 
     def __init__(self, max_trials: int, max_concurrent: int, *, replace_invalid: bool = True) -> None:
@@ -32,6 +34,8 @@ class RandomSearch(SearchMethod):
         self._replace_invalid = replace_invalid
         self._budget_used = 0
         self._running = 0
+        self._waiting: deque[str] = deque()
+        """Trials that had ended, and are to train on when places are free."""
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
@@ -69,6 +73,11 @@ class RandomSearch(SearchMethod):
         self._running -= 1
         return self._fill(factory, 1)
 
+    def reopened(self, factory: TrialFactory, request_ids: Sequence[str]) -> list[Decision]:
+        """Let them train on, as many at a time as the search allows."""
+        self._waiting.extend(request_ids)
+        return self._fill(factory, 0)
+
     def extended(self, factory: TrialFactory, trials: int, units: int) -> list[Decision]:
         """Make further trials, at once where a place is free."""
         refuse_units(self.name, units)
@@ -81,11 +90,13 @@ class RandomSearch(SearchMethod):
         return self._fill(factory, self._max_trials)
 
     def _fill(self, factory: TrialFactory, most: int) -> list[Decision]:
+        resumed = _resume(self._waiting, self._max_concurrent, self._running)
+        self._running += len(resumed)
         free = self._max_concurrent - self._running if self._max_concurrent else most
         count = max(0, min(most, free, self._max_trials - self._budget_used))
         self._budget_used += count
         self._running += count
-        return create_many(count, lambda: self.create(factory))
+        return [*resumed, *create_many(count, lambda: self.create(factory))]
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
         """Return the part of the budget that is done; invalid trials do not count, since they are replaced."""
@@ -99,6 +110,7 @@ class RandomSearch(SearchMethod):
             "running": self._running,
             "max_trials": self._max_trials,
             "max_concurrent": self._max_concurrent,
+            "waiting": list(self._waiting),
         }
 
 
@@ -124,6 +136,7 @@ class GridSearch(SearchMethod):
     """
 
     name = "grid"
+    trains_on = True
     Config = GridConfig
 
     def __init__(self, grid: SpaceGrid, max_concurrent: int, max_trials: int | None = None) -> None:
@@ -137,6 +150,8 @@ class GridSearch(SearchMethod):
         """Points that users added beyond the grid."""
         self._added_left = 0
         self._running = 0
+        self._waiting: deque[str] = deque()
+        """Trials that had ended, and are to train on when places are free."""
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
@@ -164,6 +179,11 @@ class GridSearch(SearchMethod):
         self._running -= 1
         return self._fill(factory, 1)
 
+    def reopened(self, factory: TrialFactory, request_ids: Sequence[str]) -> list[Decision]:
+        """Let them train on, as many at a time as the search allows."""
+        self._waiting.extend(request_ids)
+        return self._fill(factory, 0)
+
     def extended(self, factory: TrialFactory, trials: int, units: int) -> list[Decision]:
         """Make trials at points that users added; they come before the rest of the grid."""
         refuse_units(self.name, units)
@@ -189,10 +209,12 @@ class GridSearch(SearchMethod):
         )
 
     def _fill(self, factory: TrialFactory, most: int) -> list[Decision]:
+        resumed = _resume(self._waiting, self._max_concurrent, self._running)
+        self._running += len(resumed)
         free = self._max_concurrent - self._running if self._max_concurrent else most
         count = max(0, min(most, free, self._remaining + self._added_left))
         self._running += count
-        return create_many(count, lambda: self._next(factory))
+        return [*resumed, *create_many(count, lambda: self._next(factory))]
 
     def _next(self, factory: TrialFactory) -> CreateTrial:
         if self._added_left:
@@ -215,7 +237,14 @@ class GridSearch(SearchMethod):
             "added_left": self._added_left,
             "running": self._running,
             "max_concurrent": self._max_concurrent,
+            "waiting": list(self._waiting),
         }
+
+
+def _resume(waiting: deque[str], limit: int, running: int) -> list[Decision]:
+    """Take from trials that wait those that have a place now; without a limit, that is all."""
+    count = min(len(waiting), max(0, limit - running)) if limit else len(waiting)
+    return [ResumeTrial(waiting.popleft()) for _ in range(count)]
 
 
 def _chosen(count: int, size: int, rng: SearchRandom) -> list[int]:

@@ -59,6 +59,7 @@ class Requirements:
         single_node: Whether all slots must be on one agent.
         fixed: Whether it was submitted already, so that its slots can no longer be lowered.
         slots_per_node: Slots of each node of a batch system, if it says so.
+        workspace_id: Where it is to lie, for its quota.
     """
 
     user: str
@@ -72,9 +73,12 @@ class Requirements:
     single_node: bool = True
     fixed: bool = False
     slots_per_node: int | None = None
+    workspace_id: int | None = None
 
 
-def of_trial(user: str, groups: Collection[str], config: Mapping[str, Any], what: str) -> Requirements:
+def of_trial(
+    user: str, groups: Collection[str], config: Mapping[str, Any], what: str, workspace_id: int | None = None
+) -> Requirements:
     """Return the requirements of each trial of an experiment."""
     return Requirements(
         user=user,
@@ -87,10 +91,13 @@ def of_trial(user: str, groups: Collection[str], config: Mapping[str, Any], what
         where="resources.slots_per_trial",
         single_node=is_single_node(False, request_fields(config)["constraints"]),
         slots_per_node=(config.get("slurm") or {}).get("slots_per_node"),
+        workspace_id=workspace_id,
     )
 
 
-def of_task(user: str, groups: Collection[str], config: Mapping[str, Any], what: str) -> Requirements:
+def of_task(
+    user: str, groups: Collection[str], config: Mapping[str, Any], what: str, workspace_id: int | None = None
+) -> Requirements:
     """Return the requirements of a user task."""
     resources = config.get("resources") or {}
     return Requirements(
@@ -101,6 +108,7 @@ def of_task(user: str, groups: Collection[str], config: Mapping[str, Any], what:
         resources=resources,
         groups=frozenset(groups),
         what=what,
+        workspace_id=workspace_id,
     )
 
 
@@ -133,7 +141,8 @@ async def check(context: ServiceContext, required: Requirements) -> list[Problem
     now = context.clock()
     pool = pool_for(context.settings, required.resources, required.slots)
     there = context.present.of(pool.name, (node for node in context.backend.nodes(now) if node.pool == pool.name))
-    over = await context.read(lambda s: quotas.never(s, required.user, required.groups, required.slots))
+    bound = required.user, required.groups, required.slots, required.workspace_id
+    over = await context.read(lambda s: quotas.never(s, *bound))
     if over is not None:
         lower = "" if required.fixed else f"lower {required.where}; "
         raise ResourcesError(f"{required.what} could never start: {over}", hint=f"{lower}see `det quota list`")

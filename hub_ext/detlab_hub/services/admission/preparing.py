@@ -21,6 +21,7 @@ from detlab.schemas.runtimes import DOCKER, takes_image
 from detlab.schemas.wire import CreateExperiment, ProblemView
 from detlab_hub.core.searchers import Searcher, SearcherConfigError, make_searcher
 from detlab_hub.services.admission.bundles import may_use
+from detlab_hub.services.admission.forking import ForkedExperiment, with_secrets
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.references import entrypoint_words, too_many
 from detlab_hub.services.base.settings import Settings
@@ -44,15 +45,35 @@ class PreparedConfig:
         return [ProblemView.model_validate(problem.to_dict()) for problem in self.warnings]
 
 
-def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) -> PreparedConfig:
+def prepare(
+    request: CreateExperiment,
+    settings: Settings,
+    draw: random.Random,
+    read: tuple[Any, list[Problem]] | None = None,
+    given: dict[str, Any] | None = None,
+    forked: ForkedExperiment | None = None,
+) -> PreparedConfig:
     """Check and complete a config; open values are drawn.
+
+    Args:
+        request: What was submitted.
+        settings: Of the master.
+        draw: For open values.
+        read: The config as `raw_of` has read it.
+        given: What its workspace gives: it passes the same checks as what the config says.
+        forked: The experiment as whose copy it began, with the secrets that are masks in the copy.
 
     Raises:
         ConfigError: With every mistake, and the warnings.
     """
-    raw, problems = _raw(request)
+    raw, problems = raw_of(request) if read is None else read
     if not isinstance(raw, dict):
         raise ConfigError(problems or expconf.check(raw, complete=True))
+    raw, masks = with_secrets(raw, forked, given or {}, settings.default_checkpoint_storage)
+    problems += masks
+    if given:
+        _refuse(problems + expconf.check(raw))  # merge trusts its input
+        raw = expconf.merge(raw, given)
     if settings.default_checkpoint_storage:
         _refuse(problems + expconf.check(raw))  # merge trusts its input
         # A block that only says what to keep takes its place from the cluster's default.
@@ -131,7 +152,8 @@ def named_images(image: str | dict[str, str | None]) -> dict[str, str]:
     return {kind: name for kind, name in names.items() if name}
 
 
-def _raw(request: CreateExperiment) -> tuple[Any, list[Problem]]:
+def raw_of(request: CreateExperiment) -> tuple[Any, list[Problem]]:
+    """Return the config as it was written, and what is wrong with its text."""
     if request.config is not None:
         return request.config, []
     if request.config_yaml is None:

@@ -1,4 +1,4 @@
-"""Quotas: slots that a user of the Hub, or all users of a group together, may hold at a time, and bytes they may keep.
+"""Quotas: slots that a user, all users of a group, or all that lies in a workspace may hold, and bytes users may keep.
 
 The scheduler enforces those of slots (`core.scheduling.limits`). A user who holds more than a quota, because it was
 lowered, keeps the slots; none of the user's tasks starts until fewer are held. Those of bytes are in `storage_quotas`.
@@ -13,20 +13,22 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, NotFound
-from detlab.schemas.jobwire import QuotaList, QuotaRequest, QuotaTo, QuotaView, StorageQuotaView
+from detlab.pasted import word
+from detlab.schemas.jobwire import QuotaList, QuotaRequest, QuotaTo, QuotaView, StorageQuotaView, WorkspaceQuotaView
 from detlab.schemas.wire.storage import size_text
 from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.admission import storage_quotas
 from detlab_hub.services.base import audit
-from detlab_hub.services.base.access import check_administers, person
+from detlab_hub.services.base.access import check_administers, person, workspace_for
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.store.queries import jobs
-from detlab_hub.store.tables import QuotaRow, StorageQuotaRow, clean_text
+from detlab_hub.store.queries import jobs, workspaces
+from detlab_hub.store.tables import QuotaRow, StorageQuotaRow, WorkspaceRow, clean_text
 
 MOST = 10_000
 """Most quotas: the scheduler checks each one in every pass."""
+WORKSPACE = "workspace"
 
 
 class Quotas(Service):
@@ -40,11 +42,13 @@ class Quotas(Service):
         """Set or replace a quota. It ends no task and removes nothing.
 
         Raises:
-            Conflict: There are too many.
+            Conflict: There are too many, or the workspace is somebody's personal one.
             Forbidden: The caller is not an administrator.
         """
 
         def put(unit: UnitOfWork) -> str | None:
+            if request.kind == WORKSPACE:
+                return _set_of_workspace(unit.session, caller, request.name, request.slots)
             done = [
                 _set(unit, caller, request, table, amount, words)
                 for table, amount, words in (
@@ -62,11 +66,15 @@ class Quotas(Service):
 
         Raises:
             Forbidden: The caller is not an administrator.
-            NotFound: There is no such quota.
+            NotFound: There is no such quota, or no such workspace.
         """
         of = "" if what is None else f" of {what}"
 
         def remove(unit: UnitOfWork) -> str | None:
+            if to.kind == WORKSPACE:
+                if what == "storage" or workspace_for(unit.session, caller, to.name).quota is None:
+                    raise NotFound(f"the workspace {to.name[:300]!r} has no quota{of}", hint="det quota list")
+                return _set_of_workspace(unit.session, caller, to.name, None)
             if not jobs.remove_quota(unit.session, to.kind, to.name, what):
                 raise NotFound(f"the {to.kind} {to.name!r} has no quota{of}", hint="det quota list")
             return f"no quota{of} any more"
@@ -120,17 +128,48 @@ def _set(
     return f"{words(amount)}, before {said}"
 
 
-def never(s: Session, user: str, groups: Collection[str], slots: int) -> str | None:
-    """Return why a user can never have `slots` at a time: a quota is lower. None if every quota allows them."""
+def never(s: Session, user: str, groups: Collection[str], slots: int, workspace_id: int | None = None) -> str | None:
+    """Return why a user can never have `slots` at a time: a quota is lower. None if every quota allows them.
+
+    Args:
+        s: A session.
+        user: Whose task it is.
+        groups: Of the user.
+        slots: How many it needs.
+        workspace_id: Where it lies; None: in no workspace that has a quota.
+    """
     for row in jobs.quotas_of(s, user, groups):
         if slots > row.slots:
-            return f"needs {slots} slots, more than the quota of {row.kind} {row.name}: {row.slots}"
+            return _over(s, slots, (row.kind, row.name), f"{row.kind} {row.name}", row.slots)
+    place = None if workspace_id is None else s.get(WorkspaceRow, workspace_id)
+    if place is not None and place.quota is not None and slots > place.quota:
+        named = f"workspace {place.owner}/{place.name}"
+        return _over(s, slots, (WORKSPACE, str(place.id)), named, place.quota)
     return None
+
+
+def _over(s: Session, slots: int, key: tuple[str, str], named: str, most: int) -> str:
+    held, _ = _used(jobs.live(s)).get(key, (0, 0))
+    return f"needs {slots} slots, more than the quota of {named}: {most} ({held} held now)"
+
+
+def _set_of_workspace(s: Session, caller: Caller, name: str, slots: int | None) -> str | None:
+    """Set the quota of a workspace, None: lift it; return what was changed."""
+    row = workspace_for(s, caller, name)
+    if row.kind == workspaces.PERSONAL:
+        hint = f"Set that of its owner: det quota set --user {word(row.owner)} --slots N"
+        raise Conflict(f"workspace {row.id} is {row.owner}'s personal one, which has no quota", hint=hint)
+    before, row.quota = row.quota, slots
+    if before == slots:
+        return None
+    said = "no quota any more" if slots is None else _slots_text(slots)
+    return f"{said}, before {'none' if before is None else before}, of {row.owner}/{row.name}"
 
 
 def _list(s: Session, caller: Caller) -> QuotaList:
     rows = jobs.quotas(s, person(caller))
-    used = _used(jobs.live(s)) if rows else {}
+    places = workspaces.with_quotas(s, person(caller))
+    used = _used(jobs.live(s)) if rows or places else {}
     return QuotaList(
         items=[_view(row, *used.get((row.kind, row.name), (0, 0))) for row in rows],
         storage=[
@@ -146,15 +185,17 @@ def _list(s: Session, caller: Caller) -> QuotaList:
             )
             for row, one in storage_quotas.of_rows(s, jobs.storage_quotas(s, person(caller)))
         ],
+        workspaces=[_view_of_workspace(row, *used.get((WORKSPACE, str(row.id)), (0, 0))) for row in places],
     )
 
 
 def _used(live: Iterable[jobs.Live]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return (slots held, slots waited for) by (kind, name) of the users and groups to whom a quota may apply."""
+    """Return (slots held, slots waited for) by (kind, name) of what a quota may be of: a workspace by its id."""
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for one in live:
         waiting = one.slots_needed if one.pending else 0
         bound = [(jobs.USER, clean_text(one.owner)), *((jobs.GROUP, group) for group in set(one.groups))]
+        bound += [] if one.workspace_id is None else [(WORKSPACE, str(one.workspace_id))]
         for key in bound:
             held, waits = sums.get(key, (0, 0))
             sums[key] = held + one.held, waits + waiting
@@ -173,3 +214,8 @@ def _view(row: QuotaRow, held: int, waiting: int) -> QuotaView:
             "set_at": row.set_at,
         }
     )
+
+
+def _view_of_workspace(row: WorkspaceRow, held: int, waiting: int) -> WorkspaceQuotaView:
+    named = f"{row.owner}/{row.name}"
+    return WorkspaceQuotaView(workspace_id=row.id, workspace=named, slots=row.quota or 0, held=held, waiting=waiting)

@@ -103,6 +103,24 @@ async def check(context: ServiceContext, caller: Caller, config: dict[str, Any])
     return [Problem(path, said, hint, "warning") for said in (one.said for one in found if one.level)]
 
 
+async def check_room(context: ServiceContext, user: str, groups: Collection[str], size: int) -> None:
+    """Check that a file of a run may be stored.
+
+    Raises:
+        StorageFull: A quota of bytes that binds its owner would be passed.
+    """
+
+    def read(s: Session) -> tuple[list[QuotaStanding], list[tuple[int, str, int]]]:
+        found = standings(s, user, groups)
+        full = any(one.used + size > one.limit for one in found)
+        return found, usage.largest(s, user, 3) if full else []
+
+    found, largest = await context.read(read)
+    full = next((one for one in found if one.used + size > one.limit), None)
+    if full is not None:
+        raise StorageFull(f"this file of {size_text(size)} has no room: {full.said}", hint=_what_helps(largest))
+
+
 def _what_helps(largest: Sequence[tuple[int, str, int]]) -> str:
     free = "`det experiment gc ID` and `det checkpoint delete UUID` free bytes; an administrator may raise the quota."
     if not largest:

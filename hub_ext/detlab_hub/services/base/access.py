@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Forbidden, NotFound
+from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.rights import (
     ACTIONS,
@@ -22,6 +23,7 @@ from detlab_hub.core.rights import (
     ObjectKind,
     Person,
     Right,
+    Role,
     Thing,
     Who,
     may,
@@ -29,9 +31,20 @@ from detlab_hub.core.rights import (
     right_of,
 )
 from detlab_hub.services.base.callers import AgentCaller, Caller, TaskCaller
-from detlab_hub.store.queries import rights
+from detlab_hub.store.queries import rights, workspaces
 from detlab_hub.store.queries.registry import models
-from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ModelRow, TaskRow, TrialRow, clean_text
+from detlab_hub.store.tables import (
+    CheckpointRow,
+    ExperimentRow,
+    ModelRow,
+    TaskRow,
+    TrackedRunRow,
+    TrialRow,
+    WorkspaceRow,
+    clean_text,
+)
+
+Key = TypeVar("Key", int, str)
 
 
 class Hidden(NotFound):
@@ -125,9 +138,30 @@ def things(s: Session, caller: Caller, rows: Sequence[ExperimentRow]) -> dict[in
     """
     who = person(caller)
     found = {row.id: thing_of(row) for row in rows}
-    others = [key for key, thing in found.items() if right_of(who, thing) < Right.OWN]
-    for key, write in rights.grants_among(s, others, who).items():
+    others = {key for key, thing in found.items() if right_of(who, thing) < Right.OWN}
+    for key, write in rights.grants_among(s, list(others), who).items():
         found[key] = replace(found[key], users={who.name: write})
+    return _with_roles(s, who, found, {row.id: row.workspace_id for row in rows if row.id in others})
+
+
+def task_states(s: Session, caller: Caller, rows: Sequence[TaskRow]) -> dict[str, Thing]:
+    """Load the states of user tasks as the table of rights knows them, by the tasks' ids, with the caller's roles.
+
+    Of the tasks themselves (`thing_of`) a role gives nothing.
+    """
+    who = person(caller)
+    found = {row.id: Thing(ObjectKind.TASK_STATE, row.owner, task_id=row.id) for row in rows}
+    others = {key for key, thing in found.items() if right_of(who, thing) < Right.OWN}
+    return _with_roles(s, who, found, {row.id: row.workspace_id for row in rows if row.id in others})
+
+
+def _with_roles(s: Session, who: Person, found: dict[Key, Thing], places: dict[Key, int | None]) -> dict[Key, Thing]:
+    """Add the roles of a user in the workspaces where some objects lie."""
+    wanted = {place for place in places.values() if place is not None}
+    roles = rights.roles_among(s, wanted, who) if wanted else {}
+    for key, place in places.items():
+        if place in roles:
+            found[key] = replace(found[key], members={who.name: roles[place]})
     return found
 
 
@@ -188,6 +222,51 @@ def trial_for(s: Session, caller: Caller, trial_id: int, action: Action | None =
     return row
 
 
+def tracked_thing(s: Session, caller: Caller, row: TrackedRunRow) -> Thing:
+    """Load a run from elsewhere as the table of rights knows it; below a trial, its experiment's grants apply."""
+    experiment = None if row.experiment_id is None else s.get(ExperimentRow, row.experiment_id)
+    if experiment is not None:
+        return replace(things(s, caller, [experiment])[experiment.id], kind=ObjectKind.TRACKED_RUN)
+    who, place = person(caller), row.workspace_id
+    roles = {} if place is None else rights.roles_among(s, [place], who)
+    members = {who.name: roles[place]} if place is not None and place in roles else {}
+    return Thing(ObjectKind.TRACKED_RUN, row.owner, members=members)
+
+
+def checkpoint_owner(s: Session, row: CheckpointRow) -> str:
+    """Return whose a checkpoint is: its experiment's owner, or that of the run which has logged it."""
+    if row.run_id is not None:
+        return s.get_one(TrackedRunRow, row.run_id).owner
+    return s.get_one(ExperimentRow, row.experiment_id).owner
+
+
+def _logged_thing(s: Session, caller: Caller, row: CheckpointRow) -> Thing:
+    """Return the model of a run as the table of rights knows a checkpoint."""
+    run = s.get_one(TrackedRunRow, row.run_id)
+    thing = replace(tracked_thing(s, caller, run), kind=ObjectKind.CHECKPOINT)
+    return thing if _reads(caller, thing) else replace(thing, used_by=models_using(s, caller, row.uuid))
+
+
+_OF_LOGGED = frozenset({Action.CHECKPOINT_REGISTER, Action.CHECKPOINT_REGISTER_ELSEWHERE})
+"""What is done with a model that a run has logged; all else is done with the run."""
+
+
+def _logged_for(s: Session, caller: Caller, row: CheckpointRow, action: Action | None) -> CheckpointRow:
+    thing = _logged_thing(s, caller, row)
+    if not _reads(caller, thing):
+        raise no_such(f"there is no checkpoint {row.uuid}", exists=True, hint="det checkpoint list EXPERIMENT")
+    if action is not None and action not in _OF_LOGGED:
+        raise Conflict(
+            f"checkpoint {row.uuid} is a model that run {row.run_id} has logged, and stays as it is",
+            hint="Delete its versions, or the run: det model --help, mlflow.delete_run",
+        )
+    if action is not None and not may(person(caller), action, thing):
+        check_may_ask(caller, action)
+        owner = checkpoint_owner(s, row)
+        raise Forbidden(f"checkpoint {row.uuid} is {owner}'s, and you may not {ACTIONS[action].does}")
+    return row
+
+
 def checkpoint_for(s: Session, caller: Caller, uuid: str, action: Action | None = None) -> CheckpointRow:
     """Load a checkpoint that the caller may read, and with which they may do what `action` says.
 
@@ -199,6 +278,8 @@ def checkpoint_for(s: Session, caller: Caller, uuid: str, action: Action | None 
         Forbidden: They may read it, and not do that.
     """
     row = s.get(CheckpointRow, uuid)
+    if row is not None and row.run_id is not None:
+        return _logged_for(s, caller, row, action)
     experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
     thing = None
     if row is not None and experiment is not None:
@@ -216,10 +297,10 @@ def model_things(s: Session, caller: Caller, rows: Sequence[ModelRow]) -> dict[i
     """Load models as the table of rights knows them, by their ids, with the grants that apply to the caller."""
     who = person(caller)
     found = {row.id: Thing(ObjectKind.MODEL, row.owner) for row in rows}
-    others = [key for key, thing in found.items() if right_of(who, thing) < Right.OWN]
-    for key, write in rights.model_grants_among(s, others, who).items():
+    others = {key for key, thing in found.items() if right_of(who, thing) < Right.OWN}
+    for key, write in rights.model_grants_among(s, list(others), who).items():
         found[key] = replace(found[key], users={who.name: write})
-    return found
+    return _with_roles(s, who, found, {row.id: row.workspace_id for row in rows if row.id in others})
 
 
 def model_rights(s: Session, caller: Caller, rows: Sequence[ModelRow]) -> dict[int, Right]:
@@ -271,8 +352,64 @@ def model_for(s: Session, caller: Caller, name: str, action: Action | None = Non
     return row
 
 
-def reference_to(caller: Caller, model: ModelRow) -> str:
-    """Return what the caller names a model by: its name, or `OWNER/NAME` where it is somebody else's."""
+# --- workspaces
+
+
+def workspace_things(s: Session, caller: Caller, rows: Sequence[WorkspaceRow]) -> dict[int, Thing]:
+    """Load workspaces as the table of rights knows them, by their ids, with the caller's roles.
+
+    A personal one is its owner's. To others rights come by roles alone: who made one may have left it.
+    """
+    who = person(caller)
+    mine = {row.id: row.owner if row.kind == workspaces.PERSONAL else None for row in rows}
+    found = {key: Thing(ObjectKind.WORKSPACE, owner) for key, owner in mine.items()}
+    return _with_roles(s, who, found, {row.id: row.id for row in rows})
+
+
+def workspace_for(s: Session, caller: Caller, name: str, action: Action | None = None) -> WorkspaceRow:
+    """Load a workspace that the caller may read, and with which they may do what `action` says.
+
+    Args:
+        s: A session.
+        caller: Who asks.
+        name: The name of one that the caller has made, anybody's `OWNER/NAME`, or an id. A name alone never means a
+            workspace of somebody else, who could rename it, and so come to see what is submitted into another.
+        action: What they want to do.
+
+    Raises:
+        NotFound: It does not exist, or the caller may not read it: they cannot tell.
+        Forbidden: They may read it, and not do that.
+    """
+    row = workspaces.named(s, name, person(caller).name)
+    thing = None if row is None else workspace_things(s, caller, [row])[row.id]
+    if row is None or thing is None or not _reads(caller, thing):
+        others = [] if row is not None else workspaces_of_name(s, caller, name)
+        what = f"you have no workspace {name[:300]!r}" if others else f"there is no workspace {name[:300]!r}"
+        hint = f"Others' are named with their owner: {', '.join(others)}" if others else MAKE_WORKSPACE
+        raise no_such(what, exists=row is not None, hint=hint)
+    if action is not None and not may(person(caller), action, thing):
+        if caller.run is not None:
+            check_may_ask(caller, action)
+        needed = Role.ADMIN if ACTIONS[action].least is Right.OWN else Role.EDITOR
+        raise Forbidden(
+            f"in workspace {reference_to(caller, row)!r} you may not {ACTIONS[action].does}: that takes the role "
+            f"{needed.wire}",
+            hint=f"Its admins give roles: det workspace list-members {row.id}",
+        )
+    return row
+
+
+MAKE_WORKSPACE = "det workspace list; make one: det workspace create NAME"
+
+
+def workspaces_of_name(s: Session, caller: Caller, name: str) -> list[str]:
+    """Return the others' workspaces of a name that the caller may read, as `OWNER/NAME`: a hint, and nothing else."""
+    found = workspaces.of_name(s, name, workspaces.visible_to(person(caller)), _MOST_NAMED)
+    return [f"{row.owner}/{row.name}" for row in found if row.kind != workspaces.PERSONAL]
+
+
+def reference_to(caller: Caller, model: ModelRow | WorkspaceRow) -> str:
+    """Return what the caller names a model or a workspace by: its name, or `OWNER/NAME` where it is somebody else's."""
     return model.name if owns(caller, model.owner) else f"{model.owner}/{model.name}"
 
 
@@ -282,13 +419,19 @@ _MOST_NAMED = 5
 
 def shared_of_name(s: Session, caller: Caller, name: str) -> list[str]:
     """Return the others' models of a name that the caller may read, as `OWNER/NAME`: a hint, and nothing else."""
-    condition = rights.visible(ObjectKind.MODEL, person(caller), owner=ModelRow.owner, model_id=ModelRow.id)
+    condition = rights.visible_models(person(caller))
     return [f"{row.owner}/{row.name}" for row in models.of_name(s, name, condition, _MOST_NAMED)]
 
 
 def may_open_task(caller: Caller, row: TaskRow, action: Action | None = None) -> bool:
-    """Whether the caller may read a user task, and do with it what `action` says."""
+    """Whether the caller may read all of a user task, its output too, and do with it what `action` says."""
     thing = thing_of(row)
+    return _reads(caller, thing) and (action is None or may(person(caller), action, thing))
+
+
+def may_see_task(s: Session, caller: Caller, row: TaskRow, action: Action | None = None) -> bool:
+    """Whether the caller may see the state of a user task, perhaps by a role alone, and do what `action` says."""
+    thing = task_states(s, caller, [row])[row.id]
     return _reads(caller, thing) and (action is None or may(person(caller), action, thing))
 
 
@@ -311,3 +454,11 @@ def _check(caller: Caller, row: ExperimentRow, thing: Thing, action: Action | No
         f"experiment {row.id} is {row.owner}'s, who lets you read it, not change it",
         hint=f"They may allow it: det experiment share {row.id} --user … --write",
     )
+
+
+def has_secrets_of(caller: Caller, owner: str) -> bool:
+    """Whether what the caller submits may have the secrets of what `owner` has submitted.
+
+    A notebook run submits as its owner, and reads no secrets of theirs: not by its own code either.
+    """
+    return owns(caller, owner) and caller.run is None

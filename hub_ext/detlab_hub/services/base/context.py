@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 from sqlalchemy.orm import Session
 
 from detlab.errors import DetlabError
-from detlab.schemas.wire import LogLine
+from detlab.schemas.wire import LogLine, ProblemView
 from detlab_hub.backends.base import Backend
 from detlab_hub.core.searchers import PointsAhead, Question
 from detlab_hub.services.base.agent_kinds import PoolAgents
@@ -110,8 +110,19 @@ class ServiceContext:
             return "the cluster is draining: nothing new starts until it is restarted"
         return A_COPY if self.settings.is_copy else ""
 
+    @property
+    def halted_warnings(self) -> list[ProblemView]:
+        """What a submission is told beside its success, if nothing starts."""
+        return [ProblemView(path="", message=f"it waits: {self.halted}", level="warning")] if self.halted else []
+
     def __post_init__(self) -> None:
         self.limiter = Limiter(self.settings.limits, self.clock)
+
+    def rights_changed(self) -> None:
+        """Have open streams look again at who may read what: call it after the commit, so that they see the change."""
+        self.grants += 1
+        self.wakeups.wake("streams")
+        self.wakeups.wake_kind("logs")
 
     async def write(self, fn: Callable[[UnitOfWork], T]) -> T:
         """Run `fn` in one transaction and then carry out its outbox.

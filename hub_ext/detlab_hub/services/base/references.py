@@ -19,11 +19,10 @@ from sqlalchemy.orm import Session
 from detlab.errors import Problem
 from detlab.schemas.wire import ExperimentState
 from detlab.schemas.wire.storage import Pin
-from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.base.access import person
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.warm_start import source_of
-from detlab_hub.store.queries.rights import visible
+from detlab_hub.store.queries.rights import visible_experiments, visible_models
 from detlab_hub.store.queries.statements import chunks, insert_or_ignore
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ModelRow, ReferenceRow, VersionRow
 
@@ -98,7 +97,7 @@ def _readable(s: Session, caller: Caller, uuids: Sequence[str]) -> list[str]:
         return []
     who = person(caller)
     models = select(VersionRow.checkpoint_uuid).join(ModelRow, ModelRow.id == VersionRow.model_id)
-    models = models.where(visible(ObjectKind.MODEL, who, owner=ModelRow.owner, model_id=ModelRow.id))
+    models = models.where(visible_models(who))
     # As `access.models_using`: a version that somebody else has made in a model of theirs shares nothing.
     shown = models.where(or_(ModelRow.owner == ExperimentRow.owner, VersionRow.owner == ExperimentRow.owner))
     query = (
@@ -108,7 +107,7 @@ def _readable(s: Session, caller: Caller, uuids: Sequence[str]) -> list[str]:
         .where(ExperimentRow.state != ExperimentState.DELETING.value)
         .where(
             or_(
-                visible(ObjectKind.EXPERIMENT, who, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id),
+                visible_experiments(who),
                 shown.where(VersionRow.checkpoint_uuid == CheckpointRow.uuid).exists(),
             )
         )

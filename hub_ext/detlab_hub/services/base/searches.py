@@ -24,6 +24,7 @@ from detlab_hub.core.searchers import (
     Event,
     OperationsRefused,
     ProgressReported,
+    Reopened,
     ReplayMismatch,
     Searcher,
     SearcherConfigError,
@@ -77,7 +78,7 @@ class SearchFailed(SearchMismatch):
     """The method raised an error at what is a fact: the event is journaled, to be decided when the method is mended."""
 
 
-_REFUSABLE = (Steering, Answered, ValidationReported, Started)
+_REFUSABLE = (Steering, Reopened, Answered, ValidationReported, Started)
 """Events that a search may refuse: what has asked for them is told. All others are facts."""
 
 
@@ -267,7 +268,7 @@ class Searches:
             said = f"the search method failed at {type(event).__name__}: {type(error).__name__}: {error}"[:1000]
             if isinstance(event, Answered):
                 raise OperationsRefused([said]) from error
-            if isinstance(event, Steering | Started):
+            if isinstance(event, Steering | Reopened | Started):
                 raise SteeringRefused(said) from error
             raise SearchFailed(said) from error
 

@@ -122,6 +122,8 @@ class Settings:
     bundle_limit: int = 95 * MIB
     outputs_limit: int = 200 * MIB
     """Bytes that one user task may have handed over at a time."""
+    artifact_limit: int = 10 * 1024 * MIB
+    """Bytes of one file that a client of MLflow uploads."""
     preemption_timeout_default: float = 3600.0
     """Seconds that a task may take to checkpoint and leave when it is paused, preempted, canceled or drained."""
     stop_grace: float = 10.0
@@ -191,3 +193,8 @@ class Settings:
     def outputs_dir(self) -> Path:
         """Where the files lie that user tasks hand over."""
         return self.state_dir / "outputs"
+
+    @property
+    def artifacts_dir(self) -> Path:
+        """Where the files of runs lie that clients of MLflow upload."""
+        return self.state_dir / "artifacts"

@@ -38,7 +38,7 @@ def check_source(s: Session, caller: Caller, config: dict[str, Any]) -> None:
     uuid, trial_id = _said(config)
     if uuid:
         checkpoint = s.get(CheckpointRow, str(uuid))
-        usable = checkpoint is not None and checkpoint.state == "COMPLETED"
+        usable = checkpoint is not None and checkpoint.state == "COMPLETED" and checkpoint.run_id is None
         usable = usable and checkpoint is not None and not is_deleting(s, checkpoint.experiment_id)
         if checkpoint is None or not usable or not may_read(s, caller, checkpoint.experiment_id):
             raise ConfigError([Problem(f"searcher.{_UUID}", f"there is no checkpoint {uuid}")])

@@ -14,7 +14,7 @@ from detlab_hub.services.base.context import Service
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.archives import ArchiveContents, Packing, checked
 from detlab_hub.services.checkpoints.removals import DELETED
-from detlab_hub.services.checkpoints.stores import OpenStore, readable
+from detlab_hub.services.checkpoints.stores import OpenStore, of_artifacts, readable
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries.metrics import curves
@@ -82,6 +82,8 @@ class Checkpoints(Service):
 
         def find(s: Session) -> tuple[CheckpointRow, OpenStore, int | None]:
             row, settings = checkpoint_for(s, caller, uuid), self._context.settings
+            if row.run_id is not None:
+                return row, of_artifacts(settings.artifacts_dir), None
             owner = s.get_one(ExperimentRow, row.experiment_id).owner
             return row, readable(row.storage, settings.cluster_stores), uids.file_owner(s, settings.uids, owner)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from detlab import storage
@@ -125,6 +126,11 @@ class OpenStore:
         kind = _OF_OBJECTS.get(str(self.block.get("type")))
         store = storage.from_config(self.block) if kind is None else kind.for_service(self.block)
         return store.held_by(self.holder) if isinstance(store, PosixStorage | ObjectStorage) else store
+
+
+def of_artifacts(folder: Path) -> OpenStore:
+    """Return the store of what runs have logged: the master's own folder, which no block of a user names."""
+    return OpenStore({"type": "directory", "container_path": str(folder)})
 
 
 def kind_of(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -> NamedStore:

@@ -45,7 +45,7 @@ class Storage(Service):
             shown = chosen[:limit]
             return StorageUsage(
                 by=by,
-                items=_views(s, by, shown, limits),
+                items=_views(s, by, shown, limits, viewer.name),
                 total=_view("total", total),
                 more=len(chosen) - len(shown),
                 warnings=[one.said for one in standings if one.level],
@@ -59,11 +59,13 @@ def _most_first(item: tuple[Key, Use]) -> tuple[int, str]:
     return -(use.used + use.trash_bytes), str(key)
 
 
-def _views(s: Session, by: StorageBy, shown: Sequence[tuple[Key, Use]], limits: Mapping[str, int]) -> list[StorageUse]:
+def _views(
+    s: Session, by: StorageBy, shown: Sequence[tuple[Key, Use]], limits: Mapping[str, int], asker: str
+) -> list[StorageUse]:
     ids = [key for key, _ in shown if isinstance(key, int)]
     if by == "project":
         names = workspaces.labels(s, ids)
-        labels = {key: "/".join(name) for key, name in names.items()}
+        labels = {key: "/".join(name if name[0] != asker else name[1:]) for key, name in names.items()}
         return [_view(labels.get(key, NO_PROJECT) if isinstance(key, int) else NO_PROJECT, use) for key, use in shown]
     if by == "experiment":
         facts = experiments.names(s, ids)

@@ -6,9 +6,11 @@ The config stays as it was submitted: a name in it is that of the submission.
 from __future__ import annotations
 
 from detlab.errors import Conflict
+from detlab.schemas.script_names import normal
 from detlab.schemas.text_limits import MOST_LABELS
 from detlab.schemas.wire import EditExperiment, ExperimentState, ExperimentView
 from detlab_hub.core.rights import Action
+from detlab_hub.services.admission.notes import check_notes
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import experiment_for
 from detlab_hub.services.base.callers import Caller
@@ -27,7 +29,8 @@ class Edits(Service):
         """Carry out an edit, all of it or nothing; the same again changes nothing.
 
         Raises:
-            Conflict: It is to be archived and has not ended, or would have too many labels.
+            Conflict: It is to be archived and has not ended, or would have too many labels; or somebody has changed the
+                notes since `notes_before`.
             Forbidden: The caller may read it, not change it; or not archive it, which is its owner's.
             NotFound: There is no such experiment for the caller.
         """
@@ -36,6 +39,7 @@ class Edits(Service):
             row = experiment_for(unit.session, caller, experiment_id, Action.EXPERIMENT_EDIT)
             if wanted.archived is not None:
                 experiment_for(unit.session, caller, experiment_id, Action.EXPERIMENT_ARCHIVE)
+            check_notes(f"experiment {experiment_id}", row.notes, wanted.notes, wanted.notes_before)
             changed = [*_write(row, wanted), *_label(row, wanted)]
             if changed:
                 row.edited_at = unit.now
@@ -62,9 +66,11 @@ def _write(row: ExperimentRow, wanted: EditExperiment) -> list[str]:
 
 
 def _label(row: ExperimentRow, wanted: EditExperiment) -> list[str]:
+    if wanted.labels is None and not (wanted.add_labels or wanted.remove_labels):
+        return []
     labels = list(row.labels if wanted.labels is None else wanted.labels) + wanted.add_labels
     gone = set(wanted.remove_labels)
-    labels = [label for label in dict.fromkeys(labels) if label not in gone]
+    labels = [label for label in dict.fromkeys(map(normal, labels)) if label not in gone]
     if labels == row.labels:
         return []
     if len(labels) > MOST_LABELS:

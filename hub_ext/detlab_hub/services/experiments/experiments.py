@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas.expconf.checks import search_plans
+from detlab.schemas.script_names import normal
 from detlab.schemas.wire import (
     Archived,
     CheckpointView,
@@ -26,13 +27,25 @@ from detlab.schemas.wire import (
     TrialView,
 )
 from detlab.schemas.wire.storage import DeletionView
+from detlab_hub.core.filters.fields import FilterTable
+from detlab_hub.core.filters.meaning import Asker
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.rights import Action
 from detlab_hub.core.scheduling import Job, SchedulerTask
 from detlab_hub.core.searchers import SearcherInputError
-from detlab_hub.services.admission import feasibility, storage_quotas
+from detlab_hub.services.admission import feasibility, forking, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
-from detlab_hub.services.admission.preparing import PreparedConfig, check_entrypoint, check_references, prepare, seed_of
+from detlab_hub.services.admission.destinations import Destination, destination_of, searched
+from detlab_hub.services.admission.old_imports import imports_of_determined
+from detlab_hub.services.admission.preparing import (
+    PreparedConfig,
+    check_entrypoint,
+    check_references,
+    prepare,
+    raw_of,
+    seed_of,
+)
+from detlab_hub.services.admission.workspace_defaults import given_by, given_views
 from detlab_hub.services.base import audit, offers, references
 from detlab_hub.services.base.access import experiment_for, owns, person
 from detlab_hub.services.base.callers import Caller
@@ -43,6 +56,7 @@ from detlab_hub.services.base.searches import FirstStep
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.base.warm_start import with_results, with_source
 from detlab_hub.services.experiments import removal
+from detlab_hub.services.finding.reading import SECONDS, TOO_SLOW, read_request
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import pool_for, queue_fields, request_fields
 from detlab_hub.services.lifecycle.rows import slots_per_trial
@@ -51,8 +65,10 @@ from detlab_hub.services.placement import passes
 from detlab_hub.services.placement.snapshots import is_single_node
 from detlab_hub.services.queue import why_waiting
 from detlab_hub.services.views import budget_views, experiment_views, pages
+from detlab_hub.store.bounded import bounded
 from detlab_hub.store.idempotency import key_problems, known_experiment, note_experiment
-from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order, workspaces
+from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order
+from detlab_hub.store.queries.finding import search as finding
 from detlab_hub.store.queries.metrics import curves as metrics
 from detlab_hub.store.queries.statements import chunks, first_that_fit
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TrialRow
@@ -60,8 +76,6 @@ from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TrialRow
 _log = logging.getLogger(__name__)
 TRIALS_BYTES = pages.PAGE_BYTES // 2
 """Of the trials beside curves, and of their attempts, as JSON."""
-NOWHERE = "Uncategorized"
-"""Workspace and project of experiments that name none."""
 
 
 class Experiments(Service):
@@ -77,9 +91,10 @@ class Experiments(Service):
         """Create an experiment, or report everything that is wrong with it.
 
         Raises:
-            ConfigError: The config has errors.
+            ConfigError: The config has errors, or masks instead of secrets.
+            NotFound: There is no such experiment to fork for the caller.
             ResourcesError: No agent could ever run one of its trials.
-            BundleError: Its code is not here.
+            BundleError: Its code is not here, or that of the experiment it is a fork of is gone.
             NoUid: No uid is left for the caller.
             TooFast: The caller submits too often.
             TooMany: The caller has too many jobs that have not ended.
@@ -96,23 +111,39 @@ class Experiments(Service):
             self._context.limiter.submission(caller.name, caller.groups)
         # A config of a megabyte takes seconds to parse: other requests should not wait for it.
         workers = self._context.workers
-        prepared = await workers.submissions.run(caller.name, prepare, request, self._context.settings, self._draw)
+        plain = request.config is not None  # of a text, reading is the most of it
+        read = raw_of(request) if plain else await workers.submissions.run(caller.name, raw_of, request)
+        forked = await self._context.read(lambda s: forking.forked_experiment(s, caller, request.forked_from))
+        given, workspace = await self._context.read(lambda s: given_by(s, caller, read[0]))
+        prepared = await workers.submissions.run(
+            caller.name, prepare, request, self._context.settings, self._draw, read, given, forked
+        )
+        views = given_views(read[0], given, workspace) if given else []
+        await self._context.read(lambda s: forking.check_code(s, caller, request.bundle, forked))
         await self._context.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
-        prepared.warnings += await self._check_resources(caller, prepared)
+        place = await self._context.read(lambda s: destination_of(s, caller, prepared.config).workspace_id)
+        prepared.warnings += await self._check_resources(caller, prepared, place)
         prepared.warnings += await storage_quotas.check(self._context, caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._context.settings, request.bundle)
+        if archive is not None and not await workers.code.run(caller.name, archive.exists):
+            raise forking.code_gone(forked)
         prepared.warnings += await workers.code.run(caller.name, check_entrypoint, prepared.config, archive)
+        prepared.warnings += await workers.code.run(caller.name, imports_of_determined, archive)
         if request.dry_run:
             return CreateExperimentReply(
                 experiment=None,
                 created=False,
                 warnings=prepared.warning_views,
                 config=masked_config(prepared.config),
-                forecast=None if prepared.config.get("unmanaged") else await self._forecast(caller, prepared.config),
+                forecast=None
+                if prepared.config.get("unmanaged")
+                else await self._forecast(caller, prepared.config, place),
+                given=views,
             )
         # With rare relations between hyperparameters, drawing its first points takes seconds.
         begun = await workers.submissions.run(caller.name, FirstStep.of, prepared.config, seed_of(prepared.config))
-        return await self._context.write(lambda unit: self._create(unit, caller, request, prepared, begun))
+        reply = await self._context.write(lambda unit: self._create(unit, caller, request, prepared, begun))
+        return reply.model_copy(update={"given": views}) if reply.created else reply
 
     def _known(self, s: Session, caller: Caller, request: CreateExperiment) -> CreateExperimentReply | None:
         row = None if request.dry_run else known_experiment(s, caller.name, request.idempotency_key)
@@ -126,11 +157,11 @@ class Experiments(Service):
         view = experiment_views.experiment_view(s, row, caller, self._context.pending_reasons)
         return CreateExperimentReply(experiment=view, created=created, config=masked_config(row.config))
 
-    async def _check_resources(self, caller: Caller, prepared: PreparedConfig) -> list[Problem]:
+    async def _check_resources(self, caller: Caller, prepared: PreparedConfig, place: int | None) -> list[Problem]:
         config = prepared.config
         if config.get("unmanaged"):
             return []
-        required = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment")
+        required = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment", place)
         found = await feasibility.check(self._context, required)
         if any(one.path == "searcher.max_concurrent_trials" for one in prepared.warnings):
             return found  # said already, whatever the pool has
@@ -144,7 +175,7 @@ class Experiments(Service):
             return None
         return sum(node.slot_count for node in backend.nodes(self._context.clock()) if node.pool == pool.name)
 
-    async def _forecast(self, caller: Caller, config: dict[str, Any]) -> ForecastView:
+    async def _forecast(self, caller: Caller, config: dict[str, Any], place: int | None) -> ForecastView:
         """Return what would happen to the first trial now."""
         context, slots = self._context, slots_per_trial(config)
         if context.halted:
@@ -160,6 +191,7 @@ class Experiments(Service):
             single_node=is_single_node(False, asked["constraints"]),
             user=caller.name,
             groups=caller.groups,
+            workspace=place,
             constraints=offers.constraints_of(asked["constraints"]),
             max_time=asked["max_time"],
             runtime=config["runtime"],
@@ -189,7 +221,10 @@ class Experiments(Service):
         jobs = limits.live_jobs(unit.session, caller.name)
         check_queued(unit.settings.limits, caller.name, caller.groups, jobs)
         config = with_results(unit.session, with_source(unit.session, prepared.config))
-        row = _experiment_row(unit, caller, request, config)
+        place = destination_of(unit.session, caller, config)
+        if place.reference:  # whose workspace it is, for who submits the same again
+            config = {**config, "workspace": place.reference}
+        row = _experiment_row(unit, caller, request, config, place)
         references.record(unit.session, caller, "experiment", row.id, config)
         note_experiment(unit.session, caller.name, request.idempotency_key, row.id, unit.now)
         unit.changed_experiment(row.id)
@@ -201,7 +236,8 @@ class Experiments(Service):
         finish_turn(unit)
         _log.info("experiment %d: submitted by %s", row.id, caller.name)
         reply = self._reply(unit.session, row, caller, created=True)
-        return reply.model_copy(update={"warnings": prepared.warning_views})
+        halted = [] if config.get("unmanaged") else self._context.halted_warnings
+        return reply.model_copy(update={"warnings": [*prepared.warning_views, *halted]})
 
     # --- look
 
@@ -215,16 +251,24 @@ class Experiments(Service):
         owner: str | None = None,
         name: str | None = None,
         archived: Archived = "no",
+        workspace: str | None = None,
+        project: str | None = None,
     ) -> tuple[list[ExperimentView], int | None]:
         """Return one page of experiments, newest first, and the `before` of the next page.
 
-        Callers who are not administrators see their own, and those that others share with them.
+        Callers who are not administrators see their own, those that others share with them, and what lies in
+        workspaces of which they are members.
+
+        Raises:
+            NotFound: There is no such workspace for the caller, or no such project in it.
         """
 
         reasons = self._context.pending_reasons
 
         def page(s: Session) -> tuple[list[ExperimentView], int | None]:
-            ids = experiments.page(s, limit + 1, before, state, owner, name, person(caller), archived)
+            place, folder = searched(s, caller, workspace, project)
+            where = {"workspace_id": place, "project_id": folder}
+            ids = experiments.page(s, limit + 1, before, state, owner, name, person(caller), archived, **where)
             views = partial(experiment_views.experiment_views, s, caller=caller, reasons=reasons)
             items, last = pages.of_rows(s, ExperimentRow, ids, limit, views)
             return items, None if last is None else last.id
@@ -254,6 +298,7 @@ class Experiments(Service):
         *,
         sort: str | None = None,
         where: Sequence[str] = (),
+        filter: str = "",  # noqa: A002  (its name in requests)
     ) -> tuple[Sequence[TrialView], int | None]:
         """Return one page of an experiment's trials, and the `after` of the next page.
 
@@ -264,16 +309,49 @@ class Experiments(Service):
             after: Id of the last trial of the previous page.
             sort: A metric, as `trial_order.MetricOrder.parse` reads it; None: in creation order.
             where: Conditions, as `trial_order.HyperparameterComparison.parse` reads them.
+            filter: A filter; see `core.filters`.
 
         Raises:
             NotFound: There is no such experiment for the caller.
+            ConfigError: The filter cannot be read, or comes together with `where`.
         """
+        if filter:
+            return await self._filtered_trials(caller, experiment_id, limit, after, sort=sort, where=where, text=filter)
         order = None if sort is None else trial_order.MetricOrder.parse(sort)
         conditions = [trial_order.HyperparameterComparison.parse(text) for text in where]
 
         def page(s: Session) -> tuple[Sequence[TrialView], int | None]:
             experiment_for(s, caller, experiment_id)
             ids = trial_order.ids(s, experiment_id, limit + 1, order=order, conditions=conditions, after=after)
+            views = partial(experiment_views.trial_views, s, reasons=self._context.pending_reasons)
+            items, last = pages.of_rows(s, TrialRow, ids, limit, views)
+            return items, None if last is None else last.id
+
+        return await self._context.look(caller.name, page)
+
+    async def _filtered_trials(
+        self,
+        caller: Caller,
+        experiment_id: int,
+        limit: int,
+        after: int | None,
+        *,
+        sort: str | None,
+        where: Sequence[str],
+        text: str,
+    ) -> tuple[Sequence[TrialView], int | None]:
+        asker = Asker(person(caller).name, self._context.clock())
+        asked = read_request(FilterTable.TRIALS, text, (), (), asker)
+        if where:
+            problem = "`where` and `filter` cannot come together: write the conditions of `where` into the filter"
+            raise ConfigError([Problem("filter", problem)], problem)
+        order = None if sort is None else trial_order.MetricOrder.parse(sort)
+
+        def page(s: Session) -> tuple[Sequence[TrialView], int | None]:
+            experiment_for(s, caller, experiment_id)
+            wanted = finding.of_experiment(experiment_id, asked.meaning, order)
+            with bounded(s, SECONDS, "the filter", TOO_SLOW):
+                ids = finding.page(s, person(caller), wanted, limit + 1, after, asker.now)
             views = partial(experiment_views.trial_views, s, reasons=self._context.pending_reasons)
             items, last = pages.of_rows(s, TrialRow, ids, limit, views)
             return items, None if last is None else last.id
@@ -505,21 +583,15 @@ class Experiments(Service):
 
 
 def _experiment_row(
-    unit: UnitOfWork, caller: Caller, request: CreateExperiment, config: dict[str, Any]
+    unit: UnitOfWork, caller: Caller, request: CreateExperiment, config: dict[str, Any], place: Destination
 ) -> ExperimentRow:
     searcher = config["searcher"]
-    workspace_id, project_id = workspaces.ensure(
-        unit.session,
-        config.get("workspace") or NOWHERE,
-        config.get("project") or NOWHERE,
-        caller.name,
-        unit.now,
-    )
+    workspace_id, project_id = place.made(unit)
     state = ExperimentState.ACTIVE if request.activate else ExperimentState.PAUSED
     row = ExperimentRow(
         name=config["name"],
         description=config.get("description"),
-        labels=config.get("labels") or [],
+        labels=list(dict.fromkeys(map(normal, config.get("labels") or []))),
         owner=caller.name,
         workspace_id=workspace_id,
         project_id=project_id,
@@ -534,7 +606,7 @@ def _experiment_row(
         **queue_fields(unit.settings, config, slots_per_trial(config), caller),
         log_retention_days=(config.get("retention_policy") or {}).get("log_retention_days"),
         bundle=request.bundle,
-        source=request.source,
+        source=_source(request),
         warnings=[],
         created_at=unit.now,
         paused_at=None if request.activate else unit.now,
@@ -542,6 +614,12 @@ def _experiment_row(
     unit.session.add(row)
     unit.session.flush()
     return row
+
+
+def _source(request: CreateExperiment) -> dict[str, Any]:
+    """Return where it came from: as the client says, but that of which it is a fork as it was checked."""
+    told = {key: value for key, value in request.source.items() if key != forking.FORKED_FROM}
+    return told if request.forked_from is None else {**told, forking.FORKED_FROM: request.forked_from}
 
 
 def _trials_to_show(s: Session, row: ExperimentRow, limit: int) -> Sequence[int]:

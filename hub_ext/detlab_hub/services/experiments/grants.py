@@ -12,8 +12,9 @@ from detlab_hub.services.base.access import experiment_for
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.streams.reads import note_rights
 from detlab_hub.store.queries import rights
-from detlab_hub.store.tables import GrantRow
+from detlab_hub.store.tables import GrantRow, clean_text
 
 MOST = 500
 """Grants of one experiment."""
@@ -59,6 +60,7 @@ class Grants(Service):
             rights.put_grant(unit.session, made)
             what = "may change it" if request.write else "may read it"
             _note(unit, caller, row.id, "experiment.share", f"{request.kind} {request.name} {what}")
+            note_rights(unit, None, [(request.kind, clean_text(request.name))])
             return _list(unit.session, row.id)
 
         return await self._changed(await self._context.write(put))
@@ -79,15 +81,13 @@ class Grants(Service):
                     hint=f"det experiment share {row.id}",
                 )
             _note(unit, caller, row.id, "experiment.unshare", f"{to.kind} {to.name}")
+            note_rights(unit, None, [(to.kind, clean_text(to.name))])
             return _list(unit.session, row.id)
 
         return await self._changed(await self._context.write(remove))
 
     async def _changed(self, found: GrantList) -> GrantList:
-        # After the commit: a stream that reads now reads the new state.
-        self._context.grants += 1
-        self._context.wakeups.wake("streams")
-        self._context.wakeups.wake_kind("logs")
+        self._context.rights_changed()
         return found
 
 

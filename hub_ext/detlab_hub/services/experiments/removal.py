@@ -23,13 +23,15 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import ServiceContext
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.checkpoints import event_files
+from detlab_hub.services.checkpoints.artifact_files import remove_roots
 from detlab_hub.services.checkpoints.collecting import check_none_pinned
 from detlab_hub.services.experiments.stored_files import Files, remove_event_files, remove_files
-from detlab_hub.services.streams.reads import SHARED
+from detlab_hub.services.streams.reads import SHARED, place_of
 from detlab_hub.services.views.deletions import deletion_views
 from detlab_hub.store.queries import experiments, rights
 from detlab_hub.store.queries.registry import models as registered
 from detlab_hub.store.queries.storage import collection
+from detlab_hub.store.queries.tracking import runs
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow
 
 _log = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ async def delete_experiment(context: ServiceContext, caller: Caller, experiment_
 async def forget_files(context: ServiceContext, caller: Caller, experiment_id: int) -> None:
     """Delete the rows of an experiment although files of it are still stored; see `Experiments.forget_files`."""
     await context.write(lambda unit: _forget(unit, caller, experiment_id))
+    await _remove_logged(context, experiment_id)
     await _remove_rows(context, experiment_id)
 
 
@@ -111,6 +114,7 @@ async def remove_experiment(context: ServiceContext, experiment_id: int) -> Dele
     owner, found = await context.write(lambda unit: _begin(unit, experiment_id))
     if found:
         await remove_files(context, owner, found)
+    await _remove_logged(context, experiment_id)
     await remove_event_files(context, experiment_id)
     left = (await context.read(lambda s: deletion_views(s, [experiment_id]))).get(experiment_id)
     if left is None:
@@ -129,6 +133,14 @@ def _begin(unit: UnitOfWork, experiment_id: int) -> tuple[str, list[Files]]:
     query = select(CheckpointRow).join(RemovalRow, RemovalRow.uuid == CheckpointRow.uuid)
     rows = s.scalars(query.where(CheckpointRow.experiment_id == experiment_id).order_by(CheckpointRow.uuid))
     return row.owner, [Files(one.uuid, one.storage, sorted(one.files)) for one in rows]
+
+
+async def _remove_logged(context: ServiceContext, experiment_id: int) -> None:
+    """Remove the files that clients have logged into an experiment: they lie in the master's own directory."""
+    roots = await context.read(lambda s: runs.roots_of_experiment(s, experiment_id))
+    if roots:
+        await context.workers.removals.run("", remove_roots, context.settings, roots)
+        await context.write(lambda unit: runs.forget_files_of_experiment(unit.session, experiment_id))
 
 
 # --- rows
@@ -157,6 +169,7 @@ def _remove_some(unit: UnitOfWork, experiment_id: int) -> bool:
         return True
     owner = row.owner
     shared = [(one.kind, one.name, one.write) for one in rights.grants_of(unit.session, experiment_id)]
+    shared += place_of(row.workspace_id)
     if not experiments.delete_rows(unit.session, experiment_id, POINTS_PER_STEP):
         return False
     unit.searches.forget(experiment_id)

@@ -46,7 +46,7 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.searches import SearchLostError
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.services.experiments import mending
+from detlab_hub.services.experiments import continuing, mending
 from detlab_hub.services.experiments.replaying import replayed
 from detlab_hub.services.lifecycle.rows import TERMINAL_TRIALS, is_unmanaged
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
@@ -102,6 +102,10 @@ class SearchSteering(Service):
     @staticmethod
     def _act(unit: UnitOfWork, row: ExperimentRow, caller: Caller, wanted: SteerSearch) -> int | None:
         """Carry out an act; return the rung to which it promoted a trial."""
+        if wanted.act == "retry" and ExperimentState(row.state) in _RETRIED:
+            continuing.check_ended(row)
+            _failed(unit.session, row, wanted.trial_ids)
+            continuing.reopen(unit, row, caller, ())
         _refuse_ended(row)
         if wanted.act in ("code", "metric"):
             if wanted.act == "code":
@@ -169,10 +173,14 @@ class SearchSteering(Service):
         return await self._context.look(caller.name, read)
 
 
+_RETRIED = (ExperimentState.COMPLETED, ExperimentState.ERROR)
+"""Ends after which failed trials can be tried again: the search goes on for them."""
+
+
 def _refuse_ended(row: ExperimentRow) -> None:
     state = ExperimentState(row.state)
     if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
-        hint = f"Start another one from it: det search clone {row.id}"
+        hint = f"Go on with it: det experiment continue {row.id}, or begin another one: det experiment fork {row.id}"
         raise Conflict(f"the search of experiment {row.id} is over: it is {state}", hint=hint)
 
 

@@ -123,11 +123,13 @@ class Trials(Service):
         return await self._context.look(caller.name, get)
 
     async def logs(
-        self, caller: Caller, trial_id: int, *, regex: str | None = None, **wanted: Any
+        self, caller: Caller, trial_id: int, *, regex: str | None = None, context: int = 0, **wanted: Any
     ) -> tuple[list[LogLine], lines.Edges]:
         """Return lines of the trial's output (`wanted`: fields of `logs.Wanted`), and where to continue."""
         wanted_lines = lines.Wanted(**wanted)
-        return await self._search.page(caller.name, lambda s: trial_for(s, caller, trial_id).id, wanted_lines, regex)
+        return await self._search.page(
+            caller.name, lambda s: trial_for(s, caller, trial_id).id, wanted_lines, regex, context
+        )
 
     async def checkpoints(
         self, caller: Caller, trial_id: int, metric: str | None = None, **page: Any

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.wire import FailureView
+from detlab.viz import fronts
 from detlab_hub.services.base.masking import masked_text, secrets_of
 from detlab_hub.services.base.offers import kind_of_slots
 from detlab_hub.services.failures import common_mistakes
@@ -22,6 +23,7 @@ from detlab_hub.services.failures.diagnosis import (
     is_denied_storage,
     is_refused_job,
     is_refused_storage,
+    is_untested_framework,
 )
 from detlab_hub.services.failures.rank_faults import RankLine
 from detlab_hub.store.prepared import PreparedStatement
@@ -177,7 +179,9 @@ def _card(
     if _NO_NCCL.search(diagnosis.message):
         hint = _nccl_hint(s, row, hint)
     elif is_denied_storage(diagnosis.message) or is_refused_storage(diagnosis.message):
-        hint = f"{_line_after(diagnosis)}; {hint}"
+        hint = f"{_line_after(diagnosis) or _STORAGE_HINT}; {hint}"
+    elif is_untested_framework(diagnosis.message) and (line := _line_after(diagnosis)):
+        hint = f"{line}, where tasks run; the output: {command}"
     elif is_denied(diagnosis.message):
         hint = f"tasks of {row.owner} run as a user of their own (det user uids), whom ls -ld must let in there; {hint}"
     elif diagnosis.kind == "exception" and _STORAGE.match(diagnosis.message):
@@ -199,10 +203,10 @@ def _card(
 
 
 def _line_after(diagnosis: Diagnosis) -> str:
-    """Return the line below the error, where an error of ours says what helps."""
+    """Return the line below the error, where an error of ours says what helps; "" if there is none."""
     tail = diagnosis.log_tail
     below = [tail[at + 1] for at, line in enumerate(tail[:-1]) if line.startswith(diagnosis.message[:_COMPARED])]
-    return below[-1] if below else _STORAGE_HINT
+    return below[-1] if below else ""
 
 
 def _last_lines(s: Session, holder: int | str, run: int) -> list[RankLine]:
@@ -290,13 +294,17 @@ def of_search(experiment: ExperimentRow, trial: TrialRow, error: str, report: It
     meant = None if wanted in reported else closest(wanted, reported)
     told = error.replace(trial.request_id, str(trial.id))  # the search knows no ids of trials
     advice = f"write searcher.time_metric: {meant}, which the trial reports, or " if meant else ""
+    needed = [one.name for one in fronts.objectives(experiment.config)] or [experiment.metric]
+    lacking = [name for name in needed if name not in reported] or needed
+    metrics = " and ".join(map(repr, lacking))
+    each = f"its metrics {metrics} as numbers" if len(lacking) > 1 else f"its metric {metrics} as a number"
     return FailureView(
         kind="searcher",
         message=f"{told}; the report contained: {names}",
         trial_id=trial.id,
         hint=(
-            f"{advice}report what searcher {experiment.searcher_name} needs: its metric {experiment.metric!r} as a"
-            f" number and its time_metric in the same validation report; the output: det trial logs {trial.id}"
+            f"{advice}report what searcher {experiment.searcher_name} needs: {each} and its"
+            f" time_metric in the same validation report; the output: det trial logs {trial.id}"
         ),
         command=f"det trial logs {trial.id}",
     )

@@ -25,6 +25,7 @@ _MODULES = frozenset(
     {"torch", "numpy", "pandas", "math", "os", "sys", "re", "json", "time", "random", "logging", "pathlib", "detlab"}
 )
 _DETERMINED = re.compile(r"(?:ModuleNotFoundError|ImportError): .*\bdetermined\b")
+_KERAS = re.compile(r"ModuleNotFoundError: No module named 'tensorflow'")
 _UNKNOWN = re.compile(r"NameError: name '(?P<name>[A-Za-z_]\w*)' is not defined")
 _INDENTED = re.compile(r"(?:IndentationError|TabError): (?P<what>.*)")
 _YAML = re.compile(r"yaml\.(?:scanner\.Scanner|parser\.Parser|composer\.Composer)Error: (?P<what>.*)")
@@ -35,6 +36,13 @@ def _determined(_found: re.Match[str]) -> str:
     return (
         "Determined's modules have the same names in detlab: import detlab as det; from detlab.pytorch import …; "
         "python3 -m detlab.launch.torch_distributed"
+    )
+
+
+def _keras(_found: re.Match[str]) -> str:
+    return (
+        "if Keras asked for it, set its backend: KERAS_BACKEND=torch in environment.environment_variables, or in "
+        "os.environ before the first `import keras`"
     )
 
 
@@ -67,6 +75,7 @@ def _kernel(_found: re.Match[str]) -> str:
 
 _KNOWN: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (_DETERMINED, _determined),
+    (_KERAS, _keras),
     (_UNKNOWN, _unknown),
     (_INDENTED, _indented),
     (_YAML, _yaml),

@@ -27,9 +27,11 @@ _MEMORY = re.compile(
     re.IGNORECASE,
 )
 _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
-_IMPORTS = ("ModuleNotFoundError", "ImportError")
+_VERSION = "FrameworkVersionError"
+"""An integration with another framework, whose package is missing, or of a version that was not tested."""
+_IMPORTS = ("ModuleNotFoundError", "ImportError", _VERSION)
 _REFUSED = "StorageRefused"
-_LASTING = (*_IMPORTS, "SyntaxError", "IndentationError", "TabError", _REFUSED)
+_LASTING = (*_IMPORTS, "SyntaxError", "IndentationError", "TabError", "FrameworkError", _REFUSED)
 """Exceptions that unchanged code and config raise at each start."""
 _CHARS_READ = 2000
 """Characters of a line."""
@@ -288,6 +290,11 @@ def is_denied_storage(message: str) -> bool:
 def is_refused_storage(message: str) -> bool:
     """Whether a failure's message is that of a store that says no: a wrong bucket, wrong credentials."""
     return message.partition(":")[0].rpartition(".")[2] == _REFUSED
+
+
+def is_untested_framework(message: str) -> bool:
+    """Whether a failure's message is that of a framework that is missing, or of a version that was not tested."""
+    return message.partition(":")[0].rpartition(".")[2] == _VERSION
 
 
 def is_missing_checkpoint(message: str) -> bool:

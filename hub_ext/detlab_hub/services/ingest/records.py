@@ -28,7 +28,7 @@ from detlab.schemas.wire import (
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.searchers import ProgressReported, SearcherInputError
 from detlab_hub.services.base.callers import TaskCaller
-from detlab_hub.services.base.fencing import current_holder
+from detlab_hub.services.base.fencing import current_attempt, current_holder
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.failures import cards
 from detlab_hub.services.ingest import scoring
@@ -37,7 +37,7 @@ from detlab_hub.services.lifecycle.log_policies import Finding
 from detlab_hub.services.lifecycle.transitions import apply_trial, condemn_trial, tell_search
 from detlab_hub.store import BadReport
 from detlab_hub.store.queries.logs import lines as logs
-from detlab_hub.store.queries.metrics import curves
+from detlab_hub.store.queries.metrics import curves, reports
 from detlab_hub.store.tables import AllocationRow, TaskRow, TrialRow
 from detlab_hub.store.values import as_scalar
 
@@ -108,6 +108,37 @@ def take(
         if taking.reports:
             curves.insert_reports(unit.session, trial.id, row.run, taking.reports, row.resume_step)
     return RecordAck(acked=mark, refused=taking.refused)
+
+
+def begin(unit: UnitOfWork, task: TaskCaller) -> None:
+    """Note that an attempt reports, before anything is looked up of its trial: what earlier ones reported goes.
+
+    Raises:
+        StaleAttempt: The attempt is over.
+    """
+    row, trial = current_attempt(unit.session, task)
+    gangs.reported(unit, row, 0)
+    if row.superseded_applied:
+        return
+    row.superseded_applied = True
+    reports.begin_run(unit.session, trial, row.run, row.resume_step)
+    if row.run > 1:
+        _recount(unit, trial, row.resume_step or 0)
+
+
+def take_reports(unit: UnitOfWork, task: TaskCaller, sent: Sequence[MetricsRecord]) -> list[RefusedRecord]:
+    """Take reports of an attempt that have no numbers: whoever sends them knows what was stored. Returns the refused.
+
+    Raises:
+        StaleAttempt: The attempt is over.
+    """
+    row, trial = current_attempt(unit.session, task)
+    taking = _Taking(unit, row, trial)
+    for record in sent:
+        _take_metrics(taking, record)
+    if taking.reports:
+        curves.insert_reports(unit.session, trial.id, row.run, taking.reports, row.resume_step)
+    return taking.refused
 
 
 def _take_of_task(unit: UnitOfWork, row: AllocationRow, task: TaskRow, batch: RecordBatch) -> RecordAck:
@@ -350,7 +381,7 @@ def _recount(unit: UnitOfWork, trial: TrialRow, resume_step: int) -> None:
         return
     name, smaller = experiment.metric, experiment.smaller_is_better
     own = curves.trial_best(unit.session, trial.id, VALIDATION, name, smaller)
-    trial.best_validation = None if own is None else own[1]
+    trial.best_step, trial.best_validation = own or (None, None)
     if experiment.best_trial_id != trial.id:
         return
     best = curves.experiment_best(unit.session, experiment.id, VALIDATION, name, smaller)
@@ -414,7 +445,7 @@ def _keep_best(unit: UnitOfWork, trial: TrialRow, step: int, value: float) -> No
     if math.isnan(value) or sign * value == -math.inf:  # it has diverged: neither is better than a number
         return
     if trial.best_validation is None or sign * value < sign * trial.best_validation:
-        trial.best_validation = value
+        trial.best_step, trial.best_validation = step, value
     if experiment.best_value is None or sign * value < sign * experiment.best_value:
         experiment.best_trial_id, experiment.best_step, experiment.best_value = trial.id, step, value
         unit.changed_experiment(experiment.id)

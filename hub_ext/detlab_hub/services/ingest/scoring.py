@@ -68,7 +68,7 @@ def recount_feasible(unit: UnitOfWork, experiment: ExperimentRow, trial: TrialRo
         return False
     goal = feasible.Goal(group, experiment.metric, experiment.smaller_is_better, bounds)
     own = feasible.trial_best(unit.session, trial.id, goal)
-    trial.best_validation = None if own is None else own[1]
+    trial.best_step, trial.best_validation = own or (None, None)
     if experiment.best_trial_id == trial.id:
         unit.session.flush()
         best = feasible.experiment_best(unit.session, experiment.id, goal)

@@ -31,6 +31,8 @@ REGEX_MOST = 50_000
 """Most lines that an expression is matched against for one page."""
 PAGE_SECONDS = 3.0
 """Seconds after which the page of an expression ends, whatever was found."""
+MOST_WITH_CONTEXT = 200
+"""Most lines of a page that comes with what stands around them."""
 _SPECIAL = frozenset(".^$*+?{}[]\\|()")
 
 
@@ -47,7 +49,12 @@ class LogSearch:
         self._context = context
 
     async def page(
-        self, user: str, whose: Callable[[Session], Holder], wanted: Wanted, regex: str | None = None
+        self,
+        user: str,
+        whose: Callable[[Session], Holder],
+        wanted: Wanted,
+        regex: str | None = None,
+        context: int = 0,
     ) -> tuple[list[LogLine], Edges]:
         """Return lines, in order, and where to continue.
 
@@ -56,18 +63,30 @@ class LogSearch:
             whose: Returns whose output is read; called anew in each read, and raises if the caller may not read it.
             wanted: Which lines.
             regex: What must also be found in them; None: nothing.
+            context: So many lines before and after each come with it; the edges name them. The page is then shorter.
 
         Raises:
             BadRegex: It is not a valid regular expression.
             Unavailable: Too many searches wait.
         """
+        if context and (regex or wanted.picky):
+            count = min(wanted.count, MOST_WITH_CONTEXT)
+            asked = replace(wanted, limit=count, tail=None if wanted.tail is None else count)
+            lines, edges = await self._page(user, whose, asked, regex, PAGE_BYTES // 2)
+            add = partial(_with_context, lines, edges, whose=whose, wanted=wanted, count=context)
+            return await self._context.read(add)
+        return await self._page(user, whose, wanted, regex, PAGE_BYTES)
+
+    async def _page(
+        self, user: str, whose: Callable[[Session], Holder], wanted: Wanted, regex: str | None, most: int
+    ) -> tuple[list[LogLine], Edges]:
         if not regex:
-            return _fitting(*await self._read(user, whose, replace(wanted, chars=PAGE_BYTES)), wanted)
+            return _fitting(*await self._read(user, whose, replace(wanted, chars=most)), wanted, most)
         _check(regex)
         if not wanted.search and (text := required_text(regex)):
             # Of lines without it nothing need come here; the case is the expression's matter.
             wanted = replace(wanted, search=text)
-        return _fitting(*await self._matching(user, whose, wanted, regex), wanted)
+        return _fitting(*await self._matching(user, whose, wanted, regex), wanted, most)
 
     async def _matching(
         self, user: str, whose: Callable[[Session], Holder], wanted: Wanted, regex: str
@@ -109,10 +128,20 @@ class LogSearch:
             return await self._context.read(partial(_pick, whose=whose, wanted=wanted))
 
 
-def _fitting(lines: list[LogLine], edges: Edges, wanted: Wanted) -> tuple[list[LogLine], Edges]:
+def _with_context(
+    lines: list[LogLine], edges: Edges, s: Session, *, whose: Callable[[Session], Holder], wanted: Wanted, count: int
+) -> tuple[list[LogLine], Edges]:
+    """Add what stands around the lines, in order."""
+    most = PAGE_BYTES // 2
+    beside = within(logs.around(s, whose(s), [line.id for line in lines], count, wanted, most), most)
+    both = sorted([*lines, *beside], key=lambda line: line.id)
+    return both, replace(edges, context=tuple(line.id for line in beside))
+
+
+def _fitting(lines: list[LogLine], edges: Edges, wanted: Wanted, most: int) -> tuple[list[LogLine], Edges]:
     """Return those lines that fit into a page, and where to continue."""
     way = lines[::-1] if wanted.backwards else lines
-    shown = within(way)
+    shown = within(way, most)
     if len(shown) == len(lines):
         return lines, edges
     last = shown[-1].id

@@ -25,6 +25,7 @@ from detlab_hub.services.lifecycle.queue_fields import SINGLE_NODE
 from detlab_hub.services.placement.active_rows import PLACED, PlacedRow, WaitingRow, experiment_name, holder_of, job_of
 from detlab_hub.services.placement.remembered import PreviousPassTasks
 from detlab_hub.store.prepared import PreparedStatement
+from detlab_hub.store.queries import workspaces
 from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, QuotaRow, TaskRow
 
 AN_HOUR = 3600.0
@@ -37,7 +38,7 @@ _LIVE = or_(AllocationRow.state == AllocationState.PENDING, *(AllocationRow.stat
 
 def _jobs(row: type[ExperimentRow | TaskRow], named_by: Any) -> PreparedStatement:
     place = row.priority, row.weight, row.max_slots, row.created_at, row.position
-    query = select(row.id, row.resource_pool, *place, row.owner_groups)
+    query = select(row.id, row.resource_pool, *place, row.owner_groups, row.workspace_id)
     return PreparedStatement(query.where(row.id.in_(select(named_by).where(_LIVE))))
 
 
@@ -74,6 +75,7 @@ class JobFromRow(NamedTuple):
     pool: str
     job: Job
     groups: frozenset[str]
+    workspace: int | None = None
 
 
 @dataclass
@@ -89,6 +91,7 @@ class ClusterSnapshot:
     placed: list[PlacedRow]
     holders: dict[str, JobFromRow]
     quotas: list[Any]
+    """(user | group, name, slots)."""
     refused: Mapping[int | str, frozenset[str]]
     at_preemption_limit: frozenset[int]
     """Trials that were preempted as often in the last hour as they may be (I10)."""
@@ -96,6 +99,8 @@ class ClusterSnapshot:
     """Slots by agent of each placed allocation, the chief's first."""
     known: PreviousPassTasks = field(default_factory=PreviousPassTasks)
     """Tasks of the pass before."""
+    of_workspaces: list[Any] = field(default_factory=list)
+    """Quotas of workspaces: (id, owner, name, slots)."""
     held: list[tuple[str, str, str, int]] = field(default_factory=list)
     """(pool, job, owner, slots) of everything that holds slots."""
     _holder_by: dict[int | str, JobFromRow] = field(default_factory=dict, init=False)
@@ -181,13 +186,18 @@ class ClusterSnapshot:
         }
 
     def _quotas(self, pool: str) -> tuple[Quota, ...]:
-        elsewhere = Counter[tuple[str, str]]()
-        for where, job, owner, count in self.held if self.quotas else ():
+        elsewhere = Counter[tuple[str, str | int | None]]()
+        for where, job, owner, count in self.held if self.quotas or self.of_workspaces else ():
             if where != pool:
                 elsewhere["user", owner] += count
+                elsewhere["workspace", self.holders[job].workspace] += count
                 for group in self.holders[job].groups:
                     elsewhere["group", group] += count
-        return tuple(
+        of_workspaces = [
+            Quota(slots, elsewhere=elsewhere["workspace", key], workspace=key, named=f"{owner}/{name}")
+            for key, owner, name, slots in self.of_workspaces
+        ]
+        of_people = [
             Quota(
                 slots,
                 user=name if kind == "user" else None,
@@ -195,14 +205,15 @@ class ClusterSnapshot:
                 elsewhere=elsewhere[kind, name],
             )
             for kind, name, slots in self.quotas
-        )
+        ]
+        return (*of_people, *of_workspaces)
 
     def _waits(self, row: WaitingRow, pool: PoolConfig) -> SchedulerTask:
-        _, job, groups = self.holder(row)
+        _, job, groups, workspace = self.holder(row)
         preemptible = row.trial_id is not None and row.trial_id not in self.at_preemption_limit
         refused = self.refused.get(holder_of(row), _NO_AGENTS) if self.refused else _NO_AGENTS
         aged = self.now - row.requested_at > pool.patience
-        made_of = TaskState.PENDING, row, groups, preemptible, refused, aged
+        made_of = TaskState.PENDING, row, groups, workspace, preemptible, refused, aged
         known = self.known.get(row.id, made_of)
         if known is not None:
             return known
@@ -217,6 +228,7 @@ class ClusterSnapshot:
             blocked_nodes=refused,
             user=row.owner,
             groups=groups,
+            workspace=workspace,
             constraints=constraints_of(row.constraints),
             max_time=row.max_time,
             runtime=row.runtime,
@@ -227,14 +239,14 @@ class ClusterSnapshot:
         return self.known.keep(made_of, task)
 
     def _holds(self, row: PlacedRow, there: Mapping[str, frozenset[str]], pool: PoolConfig) -> SchedulerTask:
-        _, job, groups = self.holder(row)
+        _, job, groups, workspace = self.holder(row)
         began = row.started_at or self.now
         aged = began - row.requested_at > pool.patience > self.now - began
         leaving = row.preempt_at is not None or row.state == AllocationState.TERMINATING
         left = None if row.max_time is None else max(0.0, began + row.max_time - self.now)
         at = [there.get(agent) for agent in self.seats[row.id]]
         preemptible = row.trial_id is not None and row.trial_id not in self.at_preemption_limit
-        made_of = TaskState.RUNNING, row, groups, preemptible, at, left, aged
+        made_of = TaskState.RUNNING, row, groups, workspace, preemptible, at, left, aged
         known = self.known.get(row.id, made_of)
         if known is not None:
             return known
@@ -255,6 +267,7 @@ class ClusterSnapshot:
             single_node=row.nodes < 2,
             user=row.owner,
             groups=groups,
+            workspace=workspace,
             max_time=left,
             leaving=leaving,
             millicpus=row.millicpus,
@@ -328,6 +341,7 @@ def _cluster_snapshot(
         placed=placed,
         holders=holders,
         quotas=_QUOTAS.all(s, {}),
+        of_workspaces=workspaces.quotas(s),
         refused=refused,
         at_preemption_limit=frozenset(trial_id for trial_id, count in counts if count >= settings.preemptions_per_hour),
         seats=seats,
@@ -365,9 +379,10 @@ def _holder(
     created_at: float,
     position: float | None,
     groups: list[str],
+    workspace: int | None,
 ) -> JobFromRow:
     job = Job(name, priority, _weight(weight), max_slots, created_at, position)
-    return JobFromRow(pool, job, frozenset(groups))
+    return JobFromRow(pool, job, frozenset(groups), workspace)
 
 
 def _weight(weight: float) -> float:

@@ -22,7 +22,7 @@ from detlab_hub.core.scheduling import Snapshot
 from detlab_hub.core.scheduling.reordering import Overtaking, move
 from detlab_hub.services.admission import feasibility
 from detlab_hub.services.base import audit
-from detlab_hub.services.base.access import experiment_for, knows, owns, trial_for
+from detlab_hub.services.base.access import experiment_for, knows, no_such, owns, trial_for
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.base.limits.checks import check_priority
@@ -32,7 +32,7 @@ from detlab_hub.services.queue import why_waiting
 from detlab_hub.services.queue.job_views import QueueEntry, entries, entry_of, lines, views
 from detlab_hub.services.queue.queue import by_priority
 from detlab_hub.services.queue.start_estimates import Forecasts
-from detlab_hub.services.usertasks.usertasks import owned_task
+from detlab_hub.services.usertasks.usertasks import StateOnly, owned_task
 from detlab_hub.store.queries import jobs
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
 
@@ -288,6 +288,8 @@ def _task(s: Session, caller: Caller, job_id: str, action: Action | None = None)
         return owned_task(s, caller, job_id, action)
     except NotFound as error:
         raise type(error)(f"there is no job {job_id[:80]!r}", hint="det job list") from None
+    except StateOnly:  # members of its workspace see its state in lists of tasks, not its place in the queue
+        raise no_such(f"there is no job {job_id[:80]!r}", exists=True, hint="det job list") from None
 
 
 def _is_number(text: str) -> bool:
@@ -311,9 +313,11 @@ def _requirements(row: ExperimentRow | TaskRow, pool: str, runtime: str) -> feas
     """Return the requirements of an existing job in another pool."""
     config = {**row.config, "runtime": row.config.get("runtime") or runtime}
     if isinstance(row, ExperimentRow):
-        required = feasibility.of_trial(row.owner, row.owner_groups, config, f"a trial of experiment {row.id}")
+        required = feasibility.of_trial(
+            row.owner, row.owner_groups, config, f"a trial of experiment {row.id}", row.workspace_id
+        )
     else:
-        required = feasibility.of_task(row.owner, row.owner_groups, config, f"task {row.id}")
+        required = feasibility.of_task(row.owner, row.owner_groups, config, f"task {row.id}", row.workspace_id)
     resources = {**required.resources, "resource_pool": pool, "max_slots": row.max_slots}
     return replace(required, resources=resources, what=f"{required.what} in the pool {pool}", fixed=True)
 

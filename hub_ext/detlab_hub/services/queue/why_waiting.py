@@ -169,6 +169,9 @@ def _view(one: Live, outlook: _Outlook, places: Mapping[str, int], ahead: int, n
     elif reason is not None:
         code, detail = reason.code.value, reason.detail
     seconds = outlook.starts.get(one.allocation_id)
+    hints = outlook.hints(one.allocation_id, one.slots_needed)
+    for hint in hints:  # the list of jobs has it in the reason; here it has a line of its own
+        detail = detail.removesuffix(f"; {hint.text}")
     return WaitView(
         trial_id=one.trial_id,
         task_id=one.task_id,
@@ -179,9 +182,6 @@ def _view(one: Live, outlook: _Outlook, places: Mapping[str, int], ahead: int, n
         waiting_since=one.requested_at,
         reason=code,
         detail=detail,
-        hints=[
-            HintView(change=hint.change, value=hint.value, text=hint.text)
-            for hint in outlook.hints(one.allocation_id, one.slots_needed)
-        ],
+        hints=[HintView(change=hint.change, value=hint.value, text=hint.text) for hint in hints],
         estimated_start=None if seconds is None else now + seconds,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.services.streams.reads import SHARED
+from detlab_hub.services.streams.reads import SHARED, place_of
 from detlab_hub.store.queries import rights
 from detlab_hub.store.tables import ModelRow
 
@@ -23,5 +23,5 @@ def announce(unit: UnitOfWork, model: ModelRow, did: str, **more: Any) -> None:
     if did == "deleted":  # who may read that is known only now
         unit.session.flush()
         grants = rights.grants_of_models(unit.session, [model.id]).get(model.id, [])
-        data[SHARED] = [(one.kind, one.name, one.write) for one in grants]
+        data[SHARED] = [(one.kind, one.name, one.write) for one in grants] + place_of(model.workspace_id)
     unit.event("model", None, None, data)

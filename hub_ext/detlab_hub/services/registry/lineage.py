@@ -13,6 +13,7 @@ from detlab_hub.services.base.access import may_read, reference_to
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.masking import masked_lineage
 from detlab_hub.services.checkpoints.manifests import is_uuid
+from detlab_hub.services.tracking.facts import loaded, run_facts
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries import parts as allocation_parts
 from detlab_hub.store.queries.metrics import curves
@@ -23,6 +24,7 @@ from detlab_hub.store.tables import (
     EnvironmentRow,
     ExperimentRow,
     ModelRow,
+    TrackedRunRow,
     TrialRow,
     VersionRow,
 )
@@ -37,6 +39,8 @@ MOST_ANCESTORS = 20
 
 def capture(s: Session, checkpoint: CheckpointRow) -> Lineage:
     """Return the lineage of a checkpoint as it is known now."""
+    if checkpoint.run_id is not None:
+        return _of_run(s, checkpoint)
     experiment = s.get_one(ExperimentRow, checkpoint.experiment_id)
     trial = s.get_one(TrialRow, checkpoint.trial_id)
     attempt = s.scalars(
@@ -62,6 +66,28 @@ def capture(s: Session, checkpoint: CheckpointRow) -> Lineage:
         submitter=experiment.owner,
         started_at=trial.started_at,
         ended_at=trial.ended_at,
+    )
+
+
+def _of_run(s: Session, checkpoint: CheckpointRow) -> Lineage:
+    """Return the lineage of a model that a run has logged: its trial's, if it has one, with what was logged."""
+    run = s.get_one(TrackedRunRow, checkpoint.run_id)
+    facts = run_facts(s, loaded(s, [run.id]))[0]
+    experiment = None if run.experiment_id is None else s.get(ExperimentRow, run.experiment_id)
+    return Lineage(
+        experiment_id=run.experiment_id,
+        experiment_name="" if experiment is None else experiment.name,
+        trial_id=run.trial_id,
+        tracked_run=run.id,
+        hyperparameters=dict(facts.params),
+        metrics={point.key: point.value for point in facts.metrics},
+        metric="" if experiment is None else experiment.metric,
+        smaller_is_better=True if experiment is None else experiment.smaller_is_better,
+        config={} if experiment is None else masked_lineage(experiment.config),
+        bundle_digest="" if experiment is None else experiment.bundle or "",
+        submitter=run.owner,
+        started_at=facts.started_ms / 1000,
+        ended_at=None if facts.ended_ms is None else facts.ended_ms / 1000,
     )
 
 
@@ -130,10 +156,17 @@ def graph_of(s: Session, caller: Caller, model: ModelRow, version: VersionRow) -
     lineage = Lineage.model_validate(version.lineage)
     drawn = _Drawing()
     head = drawn.node("version", f"{reference_to(caller, model)}@{version.version}", version.semver or "")
-    saved = drawn.node("checkpoint", version.checkpoint_uuid, f"step {lineage.steps_completed}")
+    step = "" if lineage.steps_completed is None else f"step {lineage.steps_completed}"
+    saved = drawn.node("checkpoint", version.checkpoint_uuid, step)
     drawn.edge(head, saved, "is")
-    trial = drawn.node("trial", str(lineage.trial_id), f"run {lineage.run}")
-    drawn.edge(saved, trial, "saved by")
+    if lineage.tracked_run:
+        run = drawn.node("run", lineage.tracked_run)
+        drawn.edge(saved, run, "logged by")
+        if not lineage.trial_id:
+            return LineageGraph(nodes=list(drawn.nodes.values()), edges=drawn.edges)
+        saved = run
+    trial = drawn.node("trial", str(lineage.trial_id), "" if lineage.run is None else f"run {lineage.run}")
+    drawn.edge(saved, trial, "of" if lineage.tracked_run else "saved by")
     experiment = drawn.node("experiment", str(lineage.experiment_id), lineage.experiment_name)
     drawn.edge(trial, experiment, "of")
     if lineage.bundle_digest:
@@ -154,7 +187,7 @@ def _draw_ancestor(s: Session, caller: Caller, drawn: _Drawing, child: str, uuid
     row = s.get(CheckpointRow, uuid)
     saved = drawn.node("checkpoint", uuid)
     drawn.edge(child, saved, "starts from")
-    if row is None or known or not may_read(s, caller, row.experiment_id):
+    if row is None or known or row.run_id is not None or not may_read(s, caller, row.experiment_id):
         return []
     trial, experiment = s.get_one(TrialRow, row.trial_id), s.get_one(ExperimentRow, row.experiment_id)
     made_by = drawn.node("trial", str(row.trial_id), f"run {row.run}")

@@ -11,16 +11,21 @@ from sqlalchemy.orm import Session
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas.text_limits import MOST_LABELS
 from detlab.schemas.wire import Archived, GrantList, GrantRequest, GrantTo, GrantView
+from detlab.schemas.wire.projects import MoveModel
 from detlab.schemas.wire.registry import CreateModel, EditModel, ModelList, ModelView
-from detlab_hub.core.rights import Action, ObjectKind
+from detlab_hub.core.rights import Action
+from detlab_hub.services.admission.destinations import destination, searched_workspace
+from detlab_hub.services.admission.notes import check_notes
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import model_for, person
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.checkpoints.artifact_files import remove_snapshots
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import facts_of
 from detlab_hub.services.registry.views import model_view, model_views
+from detlab_hub.services.streams.reads import note_rights
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import rights
 from detlab_hub.store.queries.registry import models
@@ -44,6 +49,7 @@ class Models(Service):
         owner: str | None = None,
         labels: Sequence[str] = (),
         archived: Archived = "no",
+        workspace: str | None = None,
     ) -> ModelList:
         """Return one page of the models that the caller may see, newest first.
 
@@ -55,6 +61,10 @@ class Models(Service):
             owner: Only this user's.
             labels: Only those with all of these labels.
             archived: Whether archived ones are left out (`no`), alone (`only`) or among the others (`any`).
+            workspace: Only those that lie in this one.
+
+        Raises:
+            NotFound: There is no such workspace for the caller.
         """
 
         def look(s: Session) -> ModelList:
@@ -67,6 +77,7 @@ class Models(Service):
                 owner=owner,
                 labels=labels,
                 archived=_ARCHIVED[archived],
+                workspace=None if workspace is None else searched_workspace(s, caller, workspace),
             )
             items, last = pages.of_rows(s, ModelRow, ids, limit, lambda rows: model_views(s, rows, caller))
             return ModelList(items=items, after=None if last is None else last.id)
@@ -85,8 +96,9 @@ class Models(Service):
         """Make a model.
 
         Raises:
-            ConfigError: The name or the metadata cannot be used.
+            ConfigError: The name or the metadata cannot be used, or there is no such workspace for the caller.
             Conflict: The caller has one of this name.
+            Forbidden: The caller may put nothing into that workspace.
         """
         check_name(wanted.name)
         check_metadata(wanted.metadata)
@@ -96,6 +108,7 @@ class Models(Service):
             row = ModelRow(
                 name=wanted.name,
                 owner=caller.name,
+                workspace_id=_place(unit, caller, wanted.workspace, person(caller).name),
                 description=wanted.description,
                 notes=wanted.notes,
                 metadata_=wanted.metadata,
@@ -129,6 +142,7 @@ class Models(Service):
                 model_for(unit.session, caller, model, Action.MODEL_RENAME)
             if wanted.archived is not None:
                 model_for(unit.session, caller, model, Action.MODEL_ARCHIVE)
+            check_notes(f"model {row.name!r}", row.notes, wanted.notes, wanted.notes_before)
             changed = [*_rename(unit.session, row, wanted), *_write(row, wanted), *_label(row, wanted)]
             if {"labels", "metadata"} & set(changed):
                 models.replace_facts(unit.session, row.id, None, facts_of(row.labels, row.metadata_))
@@ -143,6 +157,27 @@ class Models(Service):
 
         return await self._context.write(edit)
 
+    async def move(self, caller: Caller, model: str, wanted: MoveModel) -> ModelView:
+        """Move a model: from then on the members of the other workspace see it, and those of this one no more.
+
+        Raises:
+            ConfigError: There is no such workspace for the caller, or it is archived.
+            Forbidden: It is not the caller's to move, or they may put nothing there.
+        """
+
+        def move(unit: UnitOfWork) -> ModelView:
+            row = model_for(unit.session, caller, model, Action.MODEL_MOVE)
+            before, row.workspace_id = row.workspace_id, _place(unit, caller, wanted.workspace, row.owner)
+            if row.workspace_id != before:
+                audit.note(unit, caller, "model.move", f"model {row.id}", f"to workspace {row.workspace_id}")
+                announce(unit, row, "shared")
+                note_rights(unit, before)
+            return model_view(unit.session, row, caller)
+
+        found = await self._context.write(move)
+        self._context.rights_changed()
+        return found
+
     async def delete(self, caller: Caller, model: str, *, force: bool = False) -> ModelView:
         """Delete a model with its versions; their checkpoints stay, and are pinned no longer.
 
@@ -156,6 +191,8 @@ class Models(Service):
             Forbidden: It is another user's.
         """
 
+        gone: list[str] = []
+
         def delete(unit: UnitOfWork) -> ModelView:
             row = model_for(unit.session, caller, model, Action.MODEL_DELETE)
             held = models.labels_of(unit.session, [row.id]).get(row.id, [])
@@ -168,10 +205,14 @@ class Models(Service):
             view = model_view(unit.session, row, caller)
             audit.note(unit, caller, "model.delete", f"model {row.id}", row.name)
             announce(unit, row, "deleted")
+            logged = models.snapshots_of(unit.session, row.id)
             models.delete_model(unit.session, row)
+            gone[:] = models.drop_snapshots(unit.session, logged)
             return view
 
-        return await self._context.write(delete)
+        view = await self._context.write(delete)
+        await remove_snapshots(self._context, gone)
+        return view
 
     # --- grants
 
@@ -208,6 +249,7 @@ class Models(Service):
             what = "may change it" if request.write else "may read it"
             audit.note(unit, caller, "model.share", f"model {row.id}", f"{request.kind} {request.name} {what}")
             announce(unit, row, "shared")
+            note_rights(unit, None, [(request.kind, clean_text(request.name))])
             return _grants(unit.session, row)
 
         return self._changed(await self._context.write(put))
@@ -229,20 +271,27 @@ class Models(Service):
                 )
             audit.note(unit, caller, "model.unshare", f"model {row.id}", f"{to.kind} {to.name}")
             announce(unit, row, "shared")
+            note_rights(unit, None, [(to.kind, clean_text(to.name))])
             return _grants(unit.session, row)
 
         return self._changed(await self._context.write(remove))
 
     def _changed(self, found: GrantList) -> GrantList:
-        # After the commit: a stream that reads now reads the new state.
-        self._context.grants += 1
-        self._context.wakeups.wake("streams")
+        self._context.rights_changed()
         return found
+
+
+def _place(unit: UnitOfWork, caller: Caller, workspace: str, owner: str) -> int | None:
+    """Return the workspace that a model is to lie in; None: its owner's personal one."""
+    place = destination(unit.session, caller, workspace, "", owner)
+    if not place.reference or place.workspace is None:
+        return None
+    return place.workspace.id
 
 
 def visible(caller: Caller) -> Any:
     """Return the condition on models that the caller may see."""
-    return rights.visible(ObjectKind.MODEL, person(caller), owner=ModelRow.owner, model_id=ModelRow.id)
+    return rights.visible_models(person(caller))
 
 
 def check_name(name: str) -> None:

@@ -14,15 +14,23 @@ from detlab.schemas.wire.registry import (
     VersionList,
     VersionView,
 )
+from detlab_hub.core.filters.grammar import FilterError, parse, pointed
 from detlab_hub.core.registry.formats import format_of
 from detlab_hub.core.registry.semver import SemanticVersion
-from detlab_hub.core.registry.where import QueryError, parse
 from detlab_hub.core.rights import Action
+from detlab_hub.services.admission.notes import check_notes
 from detlab_hub.services.base import audit
-from detlab_hub.services.base.access import checkpoint_for, experiment_for, is_deleting, model_for
+from detlab_hub.services.base.access import (
+    checkpoint_for,
+    checkpoint_owner,
+    experiment_for,
+    is_deleting,
+    model_for,
+)
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.checkpoints.artifact_files import remove_snapshots
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import Fact, version_facts
 from detlab_hub.services.registry.labels import check_label, check_open, put_label, take_all, version_of
@@ -32,7 +40,7 @@ from detlab_hub.services.registry.views import version_view, version_views
 from detlab_hub.services.views import experiment_views, pages
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.registry import models, search
-from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ModelRow, VersionMetric, VersionRow, clean_text
+from detlab_hub.store.tables import CheckpointRow, ModelRow, VersionMetric, VersionRow, clean_text
 
 _COMPLETED = "COMPLETED"
 _REFUSED = {
@@ -113,6 +121,7 @@ class Versions(Service):
         def edit(unit: UnitOfWork) -> VersionView:
             parent = model_for(unit.session, caller, model, Action.VERSION_EDIT)
             row = version_of(unit.session, parent, version)
+            check_notes(f"version {version} of model {parent.name!r}", row.notes, wanted.notes, wanted.notes_before)
             changed = _write(row, wanted)
             if wanted.semver is not None and wanted.semver != row.semver:
                 check_semver(unit.session, parent, wanted.semver, row.version)
@@ -132,6 +141,8 @@ class Versions(Service):
     async def delete(self, caller: Caller, model: str, version: str, *, force: bool = False) -> VersionView:
         """Delete a version. Its checkpoint stays, and is pinned no longer; its number is never given again.
 
+        The snapshot of a model that a run has logged goes with its last version.
+
         Args:
             caller: Who asks.
             model: Its model.
@@ -142,6 +153,8 @@ class Versions(Service):
             Conflict: Labels point at it.
             Forbidden: The model is another user's.
         """
+
+        gone: list[str] = []
 
         def delete(unit: UnitOfWork) -> VersionView:
             parent = model_for(unit.session, caller, model, Action.VERSION_DELETE)
@@ -157,9 +170,12 @@ class Versions(Service):
             audit.note(unit, caller, "model.delete_version", f"model {parent.id}", f"version {row.version}")
             announce(unit, parent, "version", version=row.version, deleted=True)
             models.delete_version(unit.session, row)
+            gone[:] = models.drop_snapshots(unit.session, [view.checkpoint])
             return view
 
-        return await self._context.write(delete)
+        view = await self._context.write(delete)
+        await remove_snapshots(self._context, gone)
+        return view
 
     async def lineage(self, caller: Caller, model: str, version: str) -> LineageGraph:
         """Return the lineage of a version as a graph."""
@@ -186,7 +202,7 @@ class Versions(Service):
             caller: Who asks.
             best: The metric that orders them; those without it are left out.
             smaller_is_better: Its order.
-            where: A condition; see `core.registry.where`.
+            where: A condition; see `core.filters.grammar`.
             limit: Most versions.
             after: Of the last page: its `after`.
 
@@ -196,7 +212,7 @@ class Versions(Service):
         try:
             condition = parse(where)
             search.condition_of(condition)
-        except QueryError as error:
+        except FilterError as error:
             raise _unreadable(where, error) from error
 
         def look(s: Session) -> VersionList:
@@ -280,7 +296,7 @@ def _checkpoint(s: Session, caller: Caller, wanted: CreateVersion) -> Checkpoint
             )
         uuid = best.checkpoint
     row = checkpoint_for(s, caller, uuid)
-    if is_deleting(s, row.experiment_id):
+    if row.run_id is None and is_deleting(s, row.experiment_id):
         raise Conflict(
             f"checkpoint {row.uuid} cannot be registered: experiment {row.experiment_id} is being deleted with it"
         )
@@ -301,7 +317,7 @@ def _check_may_register(s: Session, caller: Caller, model: ModelRow, checkpoint:
     Raises:
         Forbidden: They may not.
     """
-    owner = s.get_one(ExperimentRow, checkpoint.experiment_id).owner
+    owner = checkpoint_owner(s, checkpoint)
     if owner == model.owner:
         checkpoint_for(s, caller, checkpoint.uuid, Action.CHECKPOINT_REGISTER)
         return
@@ -354,8 +370,9 @@ def _register(
 
 def _facts(row: VersionRow) -> list[Fact]:
     lineage = row.lineage
-    experiment = ("experiment", str(lineage.get("experiment_id")), lineage.get("experiment_id"))
-    return [experiment, *version_facts(row.metadata_, lineage.get("hyperparameters") or {})]
+    number = lineage.get("experiment_id")
+    experiment = [] if number is None else [("experiment", str(number), number)]
+    return [*experiment, *version_facts(row.metadata_, lineage.get("hyperparameters") or {})]
 
 
 def _raise_semver(model: ModelRow, semver: str) -> None:
@@ -378,10 +395,8 @@ def _write(row: VersionRow, wanted: EditVersion) -> list[str]:
     return changed
 
 
-def _unreadable(where: str, error: QueryError) -> ConfigError:
+def _unreadable(where: str, error: FilterError) -> ConfigError:
     """Return the error of a condition that cannot be read, with a mark below the column."""
-    start = max(0, error.column - 60)
-    shown = where[start : start + 100].replace("\n", " ")
-    pointed = f"  {shown}\n  {' ' * (error.column - 1 - start)}^"
     message = f"the condition cannot be read at column {error.column}: {error.message}"
-    return ConfigError([Problem("where", f"column {error.column}: {error.message}")], f"{message}\n{pointed}")
+    problem = Problem("where", f"column {error.column}: {error.message}")
+    return ConfigError([problem], f"{message}\n{pointed(where, error.column)}")

@@ -12,6 +12,7 @@ from detlab.schemas.wire.registry import LabelMove, Lineage, ModelView, VersionV
 from detlab_hub.services.base.access import may_read, model_rights, reference_to
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.views.pages import brief
+from detlab_hub.store.queries import workspaces
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import CheckpointRow, LabelMoveRow, ModelRow, VersionLabelRow, VersionRow
@@ -26,6 +27,7 @@ def model_views(s: Session, rows: Sequence[ModelRow], caller: Caller, *, full: b
     s.flush()
     ids = [row.id for row in rows]
     counts, labels, rights = models.counts(s, ids), models.labels_of(s, ids), model_rights(s, caller, rows)
+    places = workspaces.references(s, {row.workspace_id for row in rows if row.workspace_id is not None})
     views = [
         ModelView(
             id=row.id,
@@ -43,6 +45,8 @@ def model_views(s: Session, rows: Sequence[ModelRow], caller: Caller, *, full: b
             moving={one.label: one.version for one in labels.get(row.id, [])},
             right=rights[row.id].wire,
             reference=reference_to(caller, row),
+            workspace=places.get(row.workspace_id or 0, ""),
+            workspace_id=row.workspace_id,
         )
         for row in rows
     ]

@@ -16,7 +16,11 @@ from detlab.schemas.wire import Event
 from detlab_hub.core.rights import Person, Right, Thing, right_of
 from detlab_hub.services.base.access import no_such, person
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.views.task_views import state_of
 
+MEMBERS: str = "workspace"
+"""Kind of the event that says that somebody's rights have changed: for reads alone. Those whom it concerns get in its
+place that theirs to something may have changed, and not to what."""
 CURSOR_EVERY = 1000
 """After this many events that are not for the reader, it gets its new cursor."""
 
@@ -152,9 +156,12 @@ class StreamBatch:
     more: bool = False
     lines: Sequence[EventLine] = ()
     holders: Holders = field(default_factory=dict)
+    forgets: bool = False
+    """Rights have changed in this stretch: what is remembered of holders from before it counts no more."""
     _rights: dict[Any, tuple[Right, ...]] = field(default_factory=dict)
     _parts: dict[Any, StreamPart | None] = field(default_factory=dict)
-    _variants: dict[tuple[int, Right], EventLine] = field(default_factory=dict)
+    _variants: dict[tuple[int, Right, bool], EventLine] = field(default_factory=dict)
+    """By event, right, and whether it is a right to all of it, not to a task's state alone."""
 
     def serves(self, reader: StreamReader) -> bool:
         """Whether all that the reader wants of this stretch of the log is in it."""
@@ -221,20 +228,40 @@ class StreamBatch:
                 continue
             right = Right.READ if event.kind == "cluster" else held.get(_holder_of(event) or "", Right.NONE)
             if right is Right.NONE:
+                if event.kind == "task" and (state := held.get(state_key(event.task_id), Right.NONE)):
+                    yield self._state(line, state)
                 continue
             if event.kind == "metrics":
                 yield from _filtered(line, subscription)
-            elif event.kind == "experiment" and "may" in event.data:
+            elif event.kind in {"experiment", "task"} and "may" in event.data:
                 yield self._variant(line, right)
+            elif event.kind == MEMBERS:
+                yield self._told_of_rights(line)
             else:
                 yield line
 
     def _variant(self, line: EventLine, right: Right) -> EventLine:
-        """Return an experiment's view for readers with this right."""
-        key = (line.event.id, right)
+        """Return the view of an experiment or a user task for readers with this right."""
+        key = (line.event.id, right, True)
         if key not in self._variants:
             data = {**line.event.data, "may": right.wire}
             self._variants[key] = EventLine(line.event.model_copy(update={"data": data}))
+        return self._variants[key]
+
+    def _state(self, line: EventLine, right: Right) -> EventLine:
+        """Return what members of a task's workspace see of it, for those with this right to its state."""
+        key = (line.event.id, right, False)
+        if key not in self._variants:
+            data = {**state_of(line.event.data), "may": right.wire} if line.event.data else {}
+            self._variants[key] = EventLine(line.event.model_copy(update={"data": data}))
+        return self._variants[key]
+
+    def _told_of_rights(self, line: EventLine) -> EventLine:
+        """Return that somebody's rights to something may have changed, and not to what."""
+        key = (line.event.id, Right.READ, True)
+        if key not in self._variants:
+            told = Event(id=line.event.id, kind="cursor", time=line.event.time, data={"rights": True})
+            self._variants[key] = EventLine(told)
         return self._variants[key]
 
 
@@ -243,6 +270,8 @@ def _part(lines: Sequence[EventLine]) -> StreamPart | None:
 
 
 def _holder_of(event: Event) -> int | str | None:
+    if event.kind == MEMBERS:
+        return rights_key(event.id)
     match event.kind:
         case "task":
             return event.task_id
@@ -252,9 +281,19 @@ def _holder_of(event: Event) -> int | str | None:
             return event.experiment_id
 
 
+def state_key(task_id: str | None) -> str:
+    """Return the key among the holders of what members of its workspace see of a user task."""
+    return f"state of {task_id}"
+
+
 def model_key(model_id: int) -> str:
     """Return the key of a model among the holders."""
     return f"model:{model_id}"
+
+
+def rights_key(event_id: int) -> str:
+    """Return the key among the holders of those whom a change of rights concerns."""
+    return f"rights:{event_id}"
 
 
 def _filtered(line: EventLine, subscription: Subscription) -> list[EventLine]:

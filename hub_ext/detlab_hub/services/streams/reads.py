@@ -17,10 +17,19 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import Event, encode_floats
 from detlab_hub.core.rights import ObjectKind, Thing
 from detlab_hub.services.base.callers import Caller
-from detlab_hub.services.streams.batches import EventLine, Holders, StreamBatch, model_key
+from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.streams.batches import (
+    MEMBERS,
+    EventLine,
+    Holders,
+    StreamBatch,
+    model_key,
+    rights_key,
+    state_key,
+)
 from detlab_hub.services.views import budget_views, experiment_views, task_views
 from detlab_hub.store.queries import events, rights
-from detlab_hub.store.queries.rights import USER
+from detlab_hub.store.queries.rights import NOBODY, USER, Members
 from detlab_hub.store.tables import ExperimentRow, ModelRow, TaskRow, TrialRow
 
 BATCH = 1000
@@ -34,14 +43,27 @@ LAG = 50_000
 FEW = 3
 """Up to this many rows are read one by one, by their key, which costs a fraction of a query with a list."""
 SHARED = "shared"
-"""In the event of a deletion: the grants at that time, as (kind, name, may write)."""
-STATE_KINDS = ("experiment", "trial", "task", "cluster", "checkpoint", "model")
+"""In the event of a deletion: the grants at that time, as (kind, name, may write), and its workspace."""
+_PLACE = "workspace"
+"""Its kind there."""
+STATE_KINDS = ("experiment", "trial", "task", "cluster", "checkpoint", "model", MEMBERS)
 _OWNER = Caller("", admin=True)
 """The caller of views that are made for all: `may` is then set to the right of each reader."""
 
 Row = TypeVar("Row", ExperimentRow, TrialRow, TaskRow)
 Subject: TypeAlias = tuple[str, int | str | None]
 """The subject of an event: its kind, and the id of that experiment, trial or user task."""
+
+
+def note_rights(unit: UnitOfWork, workspace_id: int | None, to: Iterable[tuple[str, str]] = ()) -> None:
+    """Have every read of the event log after it look up rights anew (I9), and tell those whom it concerns.
+
+    Args:
+        unit: The unit of work of the change.
+        workspace_id: The workspace whose members it concerns; None: none.
+        to: Users and groups whom it concerns besides, as (kind, name), such as one that is no member any more.
+    """
+    unit.event(MEMBERS, None, None, {"id": workspace_id, "to": [list(one) for one in to]})
 
 
 @dataclass(frozen=True)
@@ -76,8 +98,12 @@ class LogRead:
         upto = found[-1].id if more else head
         lines = [EventLine(event) for event in _with_views(s, found, self.reasons, self.now, upto if more else None)]
         # A change of grants may lie beyond a full batch: then nothing that is remembered of them is sure.
-        holders = self._holders(s, found, {} if more else self.known)
-        return StreamBatch(self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders)
+        changed = any(event.kind == MEMBERS for event in found)
+        unsure = more or changed
+        holders = self._holders(s, found, {} if unsure else self.known)
+        return StreamBatch(
+            self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders, forgets=changed
+        )
 
     def _found(self, s: Session) -> tuple[list[Event], bool]:
         """Read the events beyond the cursor, and whether there are more than one read takes."""
@@ -112,16 +138,17 @@ class LogRead:
         news = {event.experiment_id for event in found if event.kind == "experiment"}
         numbers = {event.experiment_id for event in found if event.experiment_id is not None} | set(self.watched)
         ids = {event.task_id for event in found if event.task_id is not None}
-        wanted: list[int | str] = [*sorted(numbers), *sorted(ids)]
+        wanted: list[int | str] = [*sorted(numbers), *sorted(ids), *map(state_key, sorted(ids))]
         holders: Holders = {key: known[key] for key in wanted if key in known and key not in news}
         missing = sorted(numbers - holders.keys())
         holders.update(_experiment_holders(s, missing))
         holders.update(_task_holders(s, sorted(ids - holders.keys())))
         models = _model_holders(s, [event for event in found if event.kind == "model"])
+        models.update(_concerned(s, [event for event in found if event.kind == MEMBERS]))
         for event in found:  # the event of a deletion carries its owner and grants
             key = event.experiment_id
             if key is not None and "owner" in event.data and holders.get(key) is None:
-                holders[key] = _last_holder(key, event.data)
+                holders[key] = _last_holder(s, key, event.data)
         return {**{key: holders.get(key) for key in wanted}, **models}
 
 
@@ -130,29 +157,59 @@ def _experiment_holders(s: Session, numbers: Sequence[int]) -> Holders:
     for start in range(0, len(numbers), experiment_views.CHUNK):
         some = numbers[start : start + experiment_views.CHUNK]
         given = rights.grants_of_each(s, some)
-        for key, owner in s.execute(select(ExperimentRow.id, ExperimentRow.owner).where(ExperimentRow.id.in_(some))):
-            found[key] = _shared(key, owner, [(row.kind, row.name, row.write) for row in given.get(key, [])])
+        columns = select(ExperimentRow.id, ExperimentRow.owner, ExperimentRow.workspace_id)
+        rows = s.execute(columns.where(ExperimentRow.id.in_(some))).all()
+        members = rights.members_of_each(s, {place for _, _, place in rows if place is not None})
+        for key, owner, place in rows:
+            shared = [(row.kind, row.name, row.write) for row in given.get(key, [])]
+            found[key] = _shared(key, owner, shared, members.get(place or 0, NOBODY))
     return found
 
 
-def _shared(key: int, owner: str, shared: Iterable[tuple[str, str, bool]]) -> Thing:
+def _shared(key: int, owner: str, shared: Iterable[tuple[str, str, bool]], members: Members = NOBODY) -> Thing:
     users: dict[str, bool] = {}
     groups: dict[str, bool] = {}
     for kind, name, write in shared:
         (users if kind == USER else groups)[name] = write
-    return Thing(ObjectKind.EXPERIMENT, owner, users, groups, experiment_id=key)
+    return Thing(ObjectKind.EXPERIMENT, owner, users, groups, members.users, members.groups, experiment_id=key)
 
 
-def _last_holder(key: int, data: Mapping[str, Any]) -> Thing:
+def _last_holder(s: Session, key: int, data: Mapping[str, Any]) -> Thing:
     """Return the owner of a deleted object, from its last event: earlier knowledge may be outdated."""
-    return _shared(key, str(data["owner"]), data.get(SHARED, ()))
+    shared = data.get(SHARED, ())
+    return _shared(key, str(data["owner"]), _grants_in(shared), _members_in(s, shared))
+
+
+def place_of(workspace_id: int | None) -> list[tuple[str, str, bool]]:
+    """Return what `SHARED` has for the members of a workspace, beside the grants."""
+    return [] if workspace_id is None else [(_PLACE, str(workspace_id), False)]
+
+
+def _grants_in(shared: Iterable[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
+    return [(kind, name, write) for kind, name, write in shared if kind != _PLACE]
+
+
+def _members_in(s: Session, shared: Iterable[tuple[str, str, bool]]) -> Members:
+    """Return who is now a member of the workspace in which it lay."""
+    places = [int(name) for kind, name, _ in shared if kind == _PLACE]
+    return next(iter(rights.members_of_each(s, places).values()), NOBODY)
 
 
 def _task_holders(s: Session, ids: Sequence[str]) -> Holders:
+    """Load who may read user tasks, and who sees their state as a member of their workspace; None: nobody else."""
     found: Holders = {}
     for start in range(0, len(ids), experiment_views.CHUNK):
-        query = select(TaskRow.id, TaskRow.owner).where(TaskRow.id.in_(ids[start : start + experiment_views.CHUNK]))
-        found.update((key, Thing(ObjectKind.TASK, owner, task_id=key)) for key, owner in s.execute(query))
+        query = select(TaskRow.id, TaskRow.owner, TaskRow.workspace_id)
+        rows = s.execute(query.where(TaskRow.id.in_(ids[start : start + experiment_views.CHUNK]))).all()
+        members = rights.members_of_each(s, {place for _, _, place in rows if place is not None})
+        for key, owner, place in rows:
+            found[key] = Thing(ObjectKind.TASK, owner, task_id=key)
+            of = members.get(place or 0)
+            found[state_key(key)] = (
+                None
+                if of is None
+                else Thing(ObjectKind.TASK_STATE, members=of.users, member_groups=of.groups, task_id=key)
+            )
     return found
 
 
@@ -162,19 +219,38 @@ def _model_holders(s: Session, found: Sequence[Event]) -> Holders:
     if not last:
         return {}
     owners: dict[int, str] = {}
+    places: dict[int, int | None] = {}
     for start in range(0, len(last), experiment_views.CHUNK):
         some = list(last)[start : start + experiment_views.CHUNK]
-        rows = s.execute(select(ModelRow.id, ModelRow.owner).where(ModelRow.id.in_(some)))
-        owners.update((key, owner) for key, owner in rows)
+        rows = s.execute(select(ModelRow.id, ModelRow.owner, ModelRow.workspace_id).where(ModelRow.id.in_(some)))
+        for key, owner, place in rows:
+            owners[key], places[key] = owner, place
+    members = rights.members_of_each(s, {place for place in places.values() if place is not None})
     given = rights.grants_of_models(s, list(owners))
     holders: Holders = {}
     for key, event in last.items():
-        shared = event.data.get(SHARED, ())
         if key in owners:
             shared = [(row.kind, row.name, row.write) for row in given.get(key, [])]
-        thing = _shared(0, owners.get(key, str(event.data["owner"])), shared)
+            thing = _shared(0, owners[key], shared, members.get(places[key] or 0, NOBODY))
+        else:
+            thing = _last_holder(s, 0, event.data)
         holders[model_key(key)] = replace(thing, kind=ObjectKind.MODEL, experiment_id=None)
     return holders
+
+
+def _concerned(s: Session, found: Sequence[Event]) -> Holders:
+    """Return whom changes of rights concern: the users and groups that they name, and the members of a workspace."""
+    places = {int(event.data["id"]) for event in found if event.data.get("id") is not None}
+    members = rights.members_of_each(s, places) if places else {}
+    return {
+        rights_key(event.id): _shared(
+            0,
+            "",
+            [(kind, name, False) for kind, name in event.data.get("to", ())],
+            members.get(event.data.get("id") or 0, NOBODY),
+        )
+        for event in found
+    }
 
 
 def _subject(event: Event) -> Subject:

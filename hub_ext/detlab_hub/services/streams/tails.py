@@ -189,7 +189,7 @@ class Tail:
                 self._looked = asyncio.get_running_loop().time()
                 batch = await self._read()
                 # A read that was in progress when grants changed: the next one begins by forgetting it.
-                self._holders.update(batch.holders)
+                self._holders = {**({} if batch.forgets else self._holders), **batch.holders}
                 self._cursor = batch.upto
                 await self._hand_out(batch)
                 if batch.more:

@@ -95,6 +95,8 @@ class ReadingTasks(Service):
 def _own(s: Session, caller: Caller, wanted: ReadCheckpoint, settings: Settings) -> tuple[CheckpointRow, ExperimentRow]:
     """Load a checkpoint that a task of the caller's may read, and its experiment."""
     row = checkpoint_for(s, caller, wanted.uuid)
+    if row.run_id is not None:
+        raise Conflict("the master keeps the files of this checkpoint itself", hint="use --mode master")
     experiment = s.get_one(ExperimentRow, row.experiment_id)
     if not owns(caller, experiment.owner):
         raise Forbidden(

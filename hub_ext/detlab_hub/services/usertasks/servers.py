@@ -26,8 +26,9 @@ from detlab_hub.services.base.wakeups import wait_until
 from detlab_hub.services.usertasks.ended_servers import StoppedServers
 from detlab_hub.services.usertasks.hub_client import HubServers, ServerOfHub
 from detlab_hub.services.usertasks.idle import Idle
+from detlab_hub.services.usertasks.prepared import feasible, prepare
 from detlab_hub.services.usertasks.spawns import Spawns
-from detlab_hub.services.usertasks.usertasks import DRAWN, UserTasks, checked_config, feasible, owned_task, unknown
+from detlab_hub.services.usertasks.usertasks import DRAWN, UserTasks, seen_task, unknown
 from detlab_hub.services.views import task_views
 from detlab_hub.store.tables import TaskRow
 
@@ -61,17 +62,19 @@ class Servers(Service):
             Unavailable: The Hub cannot be asked.
         """
         check_may_ask(caller, Action.TASK_START_SERVER)
-        config, warnings = checked_config(request.kind, request.config, request.config_yaml, self._context)
         asker = replace(caller, admin=False)  # a server reads with its own Hub token, which is no administrator's
+        made = await prepare(self._context, asker, request.kind, request.config, request.config_yaml)
         problems = await self._context.read(lambda s: unknown(s, asker, request))
         if problems:
             raise ConfigError(problems)
-        reply = CreateTaskReply(created=False, warnings=warnings, config=masked_config(config))
+        shown = masked_config(made.config)
+        reply = CreateTaskReply(created=False, warnings=[*made.warnings], config=shown, given=[*made.given])
         server = ServerOfHub(caller.name, _draw_name(caller.name, request))
         found = None if request.dry_run else await self._find(server)
         if found is not None:
             return reply.model_copy(update={"task": found})
-        reply.warnings += await feasible(self._context, caller.name, request.kind, config)
+        reply.warnings += await feasible(self._context, asker, request.kind, made)
+        reply.warnings += self._context.halted_warnings
         if request.dry_run:
             return reply
         return reply.model_copy(update={"task": await self._start(server, request), "created": True})
@@ -113,10 +116,15 @@ class Servers(Service):
 
     async def end(self, caller: Caller, task_id: str) -> TaskView:
         """End a server: its task now, its route at the Hub with it."""
-        claimed = await self._context.read(lambda s: owned_task(s, caller, task_id, Action.TASK_KILL).claimed)
+
+        def look(s: Session) -> tuple[bool, str, str | None]:
+            row = seen_task(s, caller, task_id, Action.TASK_KILL)
+            return row.claimed, row.owner, row.server_name
+
+        claimed, owner, server = await self._context.read(look)  # members of its workspace get no view with its name
         view = await self._usertasks.end(caller, task_id)
-        if claimed and view.server_name is not None:
-            self._stop_at_hub(view.owner, view.server_name)
+        if claimed and server is not None:
+            self._stop_at_hub(owner, server)
         return view
 
     async def cull_idle(self) -> None:

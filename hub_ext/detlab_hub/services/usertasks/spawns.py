@@ -29,7 +29,8 @@ from detlab_hub.services.base.wakeups import wait_until
 from detlab_hub.services.lifecycle.allocation_transitions import send_launch
 from detlab_hub.services.lifecycle.launching import has_certificate
 from detlab_hub.services.lifecycle.task_transitions import apply_task, current_allocation
-from detlab_hub.services.usertasks.usertasks import LIVE, checked_config, create_row, feasible
+from detlab_hub.services.usertasks.prepared import feasible, prepare
+from detlab_hub.services.usertasks.usertasks import LIVE, create_row
 from detlab_hub.store.idempotency import known_task
 from detlab_hub.store.queries.logs import lines
 from detlab_hub.store.tables import AgentRow, AllocationRow, TaskNote, TaskRow
@@ -69,12 +70,14 @@ class Spawns(Service):
         """
         del hub  # its token is all it takes
         _check(request)
-        config, _ = checked_config(request.kind, request.config, None, self._context)
+        caller = _owner_of(request)
+        made = await prepare(self._context, caller, request.kind, request.config, None)
+        config = made.config
         if request.hold:
             config["runtime"] = ANY
         if await self._context.read(lambda s: known_task(s, request.owner, _key(request))) is None:
             self._context.limiter.submission(request.owner, request.groups)
-            await feasible(self._context, request.owner, request.kind, config)
+            await feasible(self._context, caller, request.kind, made)
 
         def make(unit: UnitOfWork) -> SpawnView:
             row = known_task(unit.session, request.owner, _key(request))
@@ -234,7 +237,7 @@ def _create(unit: UnitOfWork, request: SpawnRequest, config: dict[str, object]) 
     )
     row = create_row(
         unit,
-        Caller(request.owner, groups=frozenset(request.groups)),
+        _owner_of(request),
         created,
         config,
         key=_key(request),
@@ -246,6 +249,10 @@ def _create(unit: UnitOfWork, request: SpawnRequest, config: dict[str, object]) 
     row.idle_timeout = unit.settings.idle_timeouts.get(row.kind) if wanted is None else float(str(wanted))
     row.idle_timeout = row.idle_timeout or None
     return row
+
+
+def _owner_of(request: SpawnRequest) -> Caller:
+    return Caller(request.owner, groups=frozenset(request.groups))
 
 
 def _notes(request: SpawnRequest) -> dict[TaskNote, Any]:

@@ -13,17 +13,15 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden, Problem
-from detlab.schemas import expconf, taskconf
-from detlab.schemas.runtimes import DOCKER
+from detlab.schemas import taskconf
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKind, TaskPage, TaskView
-from detlab.schemas.wire import LogLine, ProblemView, TrialState
+from detlab.schemas.wire import LogLine, TrialState
 from detlab_hub.core.lifecycle import usertask
-from detlab_hub.core.rights import Action, ObjectKind
-from detlab_hub.services.admission import feasibility
+from detlab_hub.core.rights import ACTIONS, Action, ObjectKind
 from detlab_hub.services.admission.bundles import may_use
-from detlab_hub.services.admission.preparing import named_images
+from detlab_hub.services.admission.destinations import destination_of, tasks_in
 from detlab_hub.services.base import audit, references
-from detlab_hub.services.base.access import check_may_ask, may_open_task, may_read, no_such, person
+from detlab_hub.services.base.access import check_may_ask, may_open_task, may_read, may_see_task, no_such, person
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.base.limits.checks import check_queued
@@ -33,6 +31,7 @@ from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import queue_fields
 from detlab_hub.services.lifecycle.task_transitions import apply_task
 from detlab_hub.services.logs.log_search import LogSearch
+from detlab_hub.services.usertasks.prepared import feasible, prepare
 from detlab_hub.services.views import pages, task_views
 from detlab_hub.store.idempotency import key_problems, known_task
 from detlab_hub.store.queries import limits
@@ -50,6 +49,10 @@ DRAWN = re.compile(rf"(?:{'|'.join(kind for kind in TaskKind if kind.served_by_h
 """A server's name that we drew; the id of its task begins with it."""
 SERVER_NAME_CHARS = 255
 LIVE = tuple(state.value for state in TrialState if not state.terminal)
+
+
+class StateOnly(Forbidden):
+    """The caller sees the state of a task, as a member of its workspace, and asked for what is in it."""
 
 
 class UserTasks(Service):
@@ -72,12 +75,14 @@ class UserTasks(Service):
         """
         if request.kind.served_by_hub and not request.dry_run:
             raise Conflict(f"a {request.kind} is started by the Hub")
-        config, warnings = checked_config(request.kind, request.config, request.config_yaml, self._context)
+        made = await prepare(self._context, caller, request.kind, request.config, request.config_yaml)
+        config, warnings = made.config, [*made.warnings]
         if await self._context.read(lambda s: known_task(s, caller.name, request.idempotency_key)) is None:
             if not request.dry_run:
                 self._context.limiter.submission(caller.name, caller.groups)
-            warnings += await feasible(self._context, caller.name, request.kind, config)
-        reply = CreateTaskReply(created=False, warnings=warnings, config=masked_config(config))
+            warnings += await feasible(self._context, caller, request.kind, made)
+            warnings += self._context.halted_warnings
+        reply = CreateTaskReply(created=False, warnings=warnings, config=masked_config(config), given=list(made.given))
         if request.dry_run:
             return reply
         reasons = self._context.pending_reasons
@@ -99,16 +104,27 @@ class UserTasks(Service):
         kinds: Sequence[str] = (),
         states: Sequence[str] = (),
         owner: str | None = None,
+        workspace: str | None = None,
+        project: str | None = None,
     ) -> TaskPage:
         """Return a page of tasks, newest first; administrators see those of all users.
 
+        Of a workspace or a project those of all users, if the caller is a member: of others' their state alone.
+
         Raises:
-            NotFound: `before` is no task that the caller may know of.
+            NotFound: `before` is no task that the caller may know of; or there is no such workspace or project for
+                them.
         """
 
         def page(s: Session) -> TaskPage:
             query = select(TaskRow.id).order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(limit + 1)
-            query = query.where(visible(ObjectKind.TASK, person(caller), owner=TaskRow.owner))
+            if workspace is None and project is None:
+                query = query.where(visible(ObjectKind.TASK, person(caller), owner=TaskRow.owner))
+            else:
+                theirs = visible(
+                    ObjectKind.TASK_STATE, person(caller), owner=TaskRow.owner, workspace_id=TaskRow.workspace_id
+                )
+                query = query.where(theirs, *tasks_in(s, caller, workspace, project))
             if owner is not None:
                 query = query.where(TaskRow.owner == owner)
             if kinds:
@@ -119,38 +135,40 @@ class UserTasks(Service):
                 shown = _last_shown(s, caller, before)
                 earlier = (TaskRow.created_at == shown.created_at) & (TaskRow.id < shown.id)
                 query = query.where((TaskRow.created_at < shown.created_at) | earlier)
-            views = partial(task_views.task_views, s, reasons=self._context.pending_reasons)
+            views = partial(task_views.views_for, s, caller, reasons=self._context.pending_reasons)
             items, last = pages.of_rows(s, TaskRow, list(s.scalars(query)), limit, views)
             return TaskPage(items=items, next=None if last is None else last.id)
 
         return await self._context.look(caller.name, page)
 
     async def get(self, caller: Caller, task_id: str) -> TaskView:
-        """Return one task with its config, secrets masked."""
+        """Return one task with its config, secrets masked; to other members of its workspace its state alone."""
         reasons = self._context.pending_reasons
         return await self._context.read(
-            lambda s: task_views.task_view(s, owned_task(s, caller, task_id), reasons, full=True)
+            lambda s: task_views.view_for(s, caller, seen_task(s, caller, task_id), reasons)
         )
 
     async def end(self, caller: Caller, task_id: str, reason: TaskEnd = TaskEnd.KILLED) -> TaskView:
         """End a task now; one that has ended is left unchanged."""
 
         def end(unit: UnitOfWork) -> TaskView:
-            row = owned_task(unit.session, caller, task_id, Action.TASK_KILL)
+            row = seen_task(unit.session, caller, task_id, Action.TASK_KILL)
             before = row.state
             apply_task(unit, row, usertask.EndRequested(reason))
             if row.state != before and reason is TaskEnd.KILLED:
                 audit.note(unit, caller, "task.kill", f"task {row.id}", row.name)
-            return task_views.task_view(unit.session, row, self._context.pending_reasons, full=True)
+            return task_views.view_for(unit.session, caller, row, self._context.pending_reasons)
 
         return await self._context.write(end)
 
     async def logs(
-        self, caller: Caller, task_id: str, *, regex: str | None = None, **wanted: Any
+        self, caller: Caller, task_id: str, *, regex: str | None = None, context: int = 0, **wanted: Any
     ) -> tuple[Sequence[LogLine], logs.Edges]:
         """Return lines of the task's output (`wanted`: fields of `logs.Wanted`), and where to continue."""
         wanted_lines = logs.Wanted(**wanted)
-        return await self._search.page(caller.name, lambda s: owned_task(s, caller, task_id).id, wanted_lines, regex)
+        return await self._search.page(
+            caller.name, lambda s: owned_task(s, caller, task_id).id, wanted_lines, regex, context
+        )
 
     async def follow_logs(self, caller: Caller, task_id: str, after: int = 0) -> AsyncIterator[Any]:
         """Yield batches of the task's output after a line; end when the task has ended and all of it was sent."""
@@ -167,7 +185,7 @@ class UserTasks(Service):
 def _last_shown(s: Session, caller: Caller, task_id: str) -> TaskRow:
     """Load the task before which a page begins. With another user's task, the page would reveal when it was made."""
     row = s.get(TaskRow, task_id)
-    if row is None or not may_open_task(caller, row):
+    if row is None or not may_see_task(s, caller, row):
         raise no_such(
             f"there is no task {task_id[:80]!r} before which a page could begin",
             exists=row is not None,
@@ -192,7 +210,8 @@ def create_row(
     """Make a user task and ask for its place; `notes` are the master's own.
 
     Raises:
-        ConfigError: Its code was not uploaded, or the owner may not read what a TensorBoard shows.
+        ConfigError: Its code was not uploaded, the owner may not read what a TensorBoard shows, or there is no such
+            workspace or project for them.
         NoUid: No uid is left for the owner.
         TooMany: The owner has too many jobs that have not ended.
         NotAllowed: Its priority is better than the owner may give.
@@ -203,12 +222,19 @@ def create_row(
         raise taskconf.refused(problems)
     check_queued(unit.settings.limits, caller.name, caller.groups, limits.live_jobs(unit.session, caller.name))
     slots = int((config.get("resources") or {}).get("slots") or 0)
+    place = destination_of(unit.session, caller, config)
+    if place.reference:  # whose workspace it is, for who submits the same again
+        config = {**config, "workspace": place.reference}
+    # Nothing is made for who works alone.
+    workspace_id, project_id = place.made(unit) if place.reference or place.project is not None else (None, None)
     row = TaskRow(
         id=_draw_id(unit.session, request.kind, more.get("server_name") or ""),
         kind=request.kind.value,
         name=(request.name or config.get("description") or request.kind.value.replace("_", " "))[:NAME_CHARS],
         owner=caller.name,
         key=key,
+        workspace_id=workspace_id,
+        project_id=project_id,
         state=TrialState.ACTIVE.value,
         config=config,
         bundle=request.bundle,
@@ -266,8 +292,27 @@ def _draw_id(s: Session, kind: TaskKind, server_name: str) -> str:
     return f"{kind.value}-{secrets.token_hex(6)}"  # a server that was started thousands of times
 
 
+def seen_task(s: Session, caller: Caller, task_id: str, action: Action | None = None) -> TaskRow:
+    """Load a task whose state the caller may see, perhaps as a member of its workspace, and do what `action` says.
+
+    Nothing but its state may be given to them: see `task_views.views_for`. It is named as for `owned_task`.
+
+    Raises:
+        NotFound: It does not exist, or not for the caller: they cannot tell.
+        Forbidden: They may see its state, and not do that.
+    """
+    row = _named_task(s, caller, task_id)
+    if row is None or not may_see_task(s, caller, row):
+        raise no_such(f"there is no task {task_id[:80]}", exists=row is not None, hint="det task list")
+    if action is not None and not may_see_task(s, caller, row, action):
+        check_may_ask(caller, action)
+        who = "they and administrators" if action is Action.TASK_MOVE else "they and admins of its workspace"
+        raise Forbidden(f"task {row.id} is {row.owner}'s: only {who} may {ACTIONS[action].does}")
+    return row
+
+
 def owned_task(s: Session, caller: Caller, task_id: str, action: Action | None = None) -> TaskRow:
-    """Load a task that the caller may see (I9), and with which they may do what `action` says.
+    """Load a task all of which the caller may read (I9), and with which they may do what `action` says.
 
     It is named by its id, or by the name of its server at the Hub.
 
@@ -275,11 +320,15 @@ def owned_task(s: Session, caller: Caller, task_id: str, action: Action | None =
 
     Raises:
         NotFound: It does not exist, or is another user's: the caller cannot tell.
-        Forbidden: They may see it, and not do that.
+        StateOnly: They see its state alone, as a member of its workspace.
+        Forbidden: They may read it, and not do that.
     """
-    row = s.get(TaskRow, task_id) if TASK_ID.fullmatch(task_id) else None
-    if row is None:
-        row = _of_server(s, caller, task_id)
+    row = _named_task(s, caller, task_id)
+    if row is not None and not may_open_task(caller, row) and may_see_task(s, caller, row):
+        raise StateOnly(
+            f"task {row.id} is {row.owner}'s: members of its workspace see its state, not what is in it",
+            hint=f"det task describe {row.id}",
+        )
     if row is None or not may_open_task(caller, row):
         raise no_such(f"there is no task {task_id[:80]}", exists=row is not None, hint="det task list")
     if action is not None and not may_open_task(caller, row, action):
@@ -288,55 +337,14 @@ def owned_task(s: Session, caller: Caller, task_id: str, action: Action | None =
     return row
 
 
+def _named_task(s: Session, caller: Caller, task_id: str) -> TaskRow | None:
+    row = s.get(TaskRow, task_id) if TASK_ID.fullmatch(task_id) else None
+    return _of_server(s, caller, task_id) if row is None else row
+
+
 def _of_server(s: Session, caller: Caller, name: str) -> TaskRow | None:
     """Return the newest task of the caller's own server of a name; others' go by their ids, for administrators, too."""
     if not 0 < len(name) <= SERVER_NAME_CHARS:
         return None
     query = select(TaskRow).where(TaskRow.server_name == clean_text(name), TaskRow.owner == person(caller).name)
     return s.scalar(query.order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(1))
-
-
-def checked_config(
-    kind: TaskKind, raw: dict[str, Any] | None, text: str | None, context: ServiceContext
-) -> tuple[dict[str, Any], list[ProblemView]]:
-    """Return the complete config of a task, with the cluster's defaults, and the warnings.
-
-    Raises:
-        ConfigError: With every mistake.
-    """
-    problems: list[Problem] = []
-    value: Any = raw
-    if raw is None and text is not None:
-        value, problems = expconf.load_yaml(text, "config")
-    problems = expconf.in_order([*problems, *taskconf.check(value, kind)])
-    if expconf.errors_of(problems):
-        raise taskconf.refused(problems)
-    config = taskconf.parse(value, kind)
-    made = config.model_dump(mode="json")
-    problems += references.too_many(made)
-    if expconf.errors_of(problems):
-        raise taskconf.refused(problems)
-    made["runtime"] = config.runtime or context.settings.default_runtime
-    problems += taskconf.unsupported(config, made["runtime"], kind)
-    given = (value or {}).get("environment") or {}
-    if "image" not in given:
-        images = {**dict.fromkeys(("cpu", "cuda", "rocm"), ""), **context.settings.default_image}
-        if made["runtime"] == DOCKER and not any(images.values()):
-            hint = "name one (--image NAME), or ask the operator for c.DetHub.default_image"
-            problem = Problem("environment.image", "is required for a container: this cluster has no default", hint)
-            raise taskconf.refused([problem])
-        made["environment"]["image"] = images
-    else:
-        made["environment"]["image"] = named_images(given["image"])
-    return made, [ProblemView.model_validate(p.to_dict()) for p in problems if p.level == "warning"]
-
-
-async def feasible(context: ServiceContext, owner: str, kind: TaskKind, config: dict[str, Any]) -> list[ProblemView]:
-    """Return warnings about a task whose complete config no agent can run for now.
-
-    Raises:
-        ResourcesError: No agent could ever run it.
-        ConfigError: None could ever run its image.
-    """
-    required = feasibility.of_task(owner, (), config, f"this {kind.value.replace('_', ' ')}")
-    return [ProblemView.model_validate(problem.to_dict()) for problem in await feasibility.check(context, required)]

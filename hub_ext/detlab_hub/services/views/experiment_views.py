@@ -31,7 +31,7 @@ from detlab.schemas.wire.storage import DeletionView
 from detlab_hub.core.rights import Right
 from detlab_hub.core.searchers import SearcherConfigError
 from detlab_hub.core.searchers.hyperparameters import SpaceGrid
-from detlab_hub.services.base.access import rights_to
+from detlab_hub.services.base.access import may_read, rights_to
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.masking import masked_config, masked_storage
 from detlab_hub.services.base.pending import PendingReasons
@@ -105,7 +105,15 @@ def experiment_view(
 ) -> ExperimentView:
     """Make the view that a caller gets of one experiment, by default with its config."""
     view = experiment_views(s, [row], caller, reasons, full=full)[0]
-    return view.model_copy(update={"card": endings.of_experiment(s, row)}) if full else view
+    if not full:
+        return view
+    return view.model_copy(update={"card": endings.of_experiment(s, row), "forked_from": _forked_from(s, row, caller)})
+
+
+def _forked_from(s: Session, row: ExperimentRow, caller: Caller) -> int | None:
+    """Return what an experiment is a fork of, if the caller may know of that one; its owner does, as long as it is."""
+    found = row.source.get("forked_from")
+    return found if isinstance(found, int) and may_read(s, caller, found) else None
 
 
 def _experiment_view(
@@ -113,14 +121,14 @@ def _experiment_view(
     right: Right,
     counts: dict[str, int],
     best: BestView | None,
-    names: Mapping[int, tuple[str, str]],
+    names: Mapping[int, tuple[str, str, str]],
     reason: str | None,
     *,
     full: bool,
 ) -> ExperimentView:
     searcher = row.config.get("searcher") or {}
     state = ExperimentState(row.state)
-    workspace, project = names.get(row.project_id or 0, ("", ""))
+    owner, workspace, project = names.get(row.project_id or 0, (row.owner, "", ""))
     return ExperimentView(
         id=row.id,
         name=row.name,
@@ -129,8 +137,10 @@ def _experiment_view(
         notes=row.notes if full else None,
         owner=row.owner,
         may=right.wire,
-        workspace=workspace,
+        workspace=workspace if owner == row.owner else f"{owner}/{workspace}",
+        workspace_id=row.workspace_id,
         project=project,
+        project_id=row.project_id,
         state=state,
         searcher=row.searcher_name,
         metric=row.metric,
@@ -155,7 +165,7 @@ def _experiment_view(
         config=masked_config(row.config) if full else None,
         failure=None if row.failure is None else FailureView.model_validate(row.failure),
         log_retention_days=row.log_retention_days,
-        source=row.source,
+        source={key: value for key, value in row.source.items() if key != "forked_from"},
         unmanaged=bool(row.config.get("unmanaged")),
     )
 
@@ -261,7 +271,8 @@ def trial_views(s: Session, rows: Sequence[TrialRow], reasons: Reasons, *, summa
             shortened.
     """
     current = trials.latest_allocations(s, [row.id for row in rows])
-    views = [_trial_view(s, row, current.get(row.id), reasons, summary=summary) for row in rows]
+    worked = trials.seconds_worked(s, [row.id for row in rows if row.started_at is not None])
+    views = [_trial_view(s, row, current.get(row.id), reasons, worked, summary=summary) for row in rows]
     parents = {one.trial_id: one for one in parent_views(s, rows)}
     views = [view.model_copy(update={"parent": parents[view.id]}) if view.id in parents else view for view in views]
     return views if summary else list(map(brief, views))
@@ -273,9 +284,16 @@ def trial_view(s: Session, row: TrialRow, reasons: Reasons, *, summary: bool = T
 
 
 def _trial_view(
-    s: Session, row: TrialRow, current: AllocationRow | None, reasons: Reasons, *, summary: bool
+    s: Session,
+    row: TrialRow,
+    current: AllocationRow | None,
+    reasons: Reasons,
+    worked: Mapping[int, float],
+    *,
+    summary: bool,
 ) -> TrialView:
     state = TrialState(row.state)
+    works_since = current.started_at if current is not None and current.ended_at is None else None
     shown = curves.summaries(s, row.id, NAMES_SHOWN) if summary else {}
     full = sum(map(len, shown.values())) >= NAMES_SHOWN
     left_out = curves.count_series(s, row.id) - NAMES_SHOWN if full else 0
@@ -305,6 +323,8 @@ def _trial_view(
         asked_at=row.asked_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
+        worked=worked.get(row.id, None if works_since is None else 0.0),
+        works_since=works_since,
         pending_reason=waiting_for(current, reasons),
         stop_evidence=row.stop_evidence,
         would_stop=row.would_stop,
@@ -451,8 +471,9 @@ def _checkpoint_view(
 ) -> CheckpointView:
     return CheckpointView(
         uuid=row.uuid,
-        trial_id=row.trial_id,
-        experiment_id=row.experiment_id,
+        trial_id=row.trial_id or 0,
+        experiment_id=row.experiment_id or 0,
+        tracked_run=row.run_id or "",
         run=row.run,
         steps_completed=row.steps_completed,
         state=_CHECKPOINT_STATES.get(row.state, "COMPLETED"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -11,9 +11,13 @@ from sqlalchemy.orm import Session
 from detlab.schemas.runtimes import PROCESS, takes_image
 from detlab.schemas.taskwire import TaskEnd, TaskKind, TaskView
 from detlab.schemas.wire import AllocationState, FailureView, TrialState
+from detlab_hub.core.rights import right_of
+from detlab_hub.services.base.access import may_open_task, person, task_states
+from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.masking import masked_config
 from detlab_hub.services.views.experiment_views import CHUNK, Reasons, display_state, waiting_for, waits_elsewhere
 from detlab_hub.services.views.pages import brief
+from detlab_hub.store.queries import workspaces
 from detlab_hub.store.tables import AllocationRow, TaskNote, TaskRow
 
 _PAGES = {TaskKind.NOTEBOOK: "lab", TaskKind.SHELL: "terminals/1", TaskKind.TENSORBOARD: ""}
@@ -39,20 +43,82 @@ def task_views(s: Session, rows: Sequence[TaskRow], reasons: Reasons, *, full: b
     for start in range(0, len(ids), CHUNK):
         found = s.scalars(select(AllocationRow).where(AllocationRow.task_id.in_(ids[start : start + CHUNK])))
         current.update(((allocation.task_id, allocation.run), allocation) for allocation in found)
-    views = [_view(row, current.get((row.id, row.run)), reasons, full=full) for row in rows]
+    names = workspaces.labels(s, {row.project_id for row in rows if row.project_id is not None})
+    views = [_view(row, current.get((row.id, row.run)), reasons, names, full=full) for row in rows]
     return views if full else list(map(brief, views))
 
 
-def _view(row: TaskRow, current: AllocationRow | None, reasons: Reasons, *, full: bool) -> TaskView:
+def views_for(
+    s: Session, caller: Caller, rows: Sequence[TaskRow], reasons: Reasons, *, full: bool = False
+) -> list[TaskView]:
+    """Make the views that a caller gets: of tasks that they may not open, their state alone.
+
+    They must have the right to see each of them.
+    """
+    things = task_states(s, caller, rows)
+    found = []
+    for row, view in zip(rows, task_views(s, rows, reasons, full=full), strict=True):
+        shown = view if may_open_task(caller, row) else TaskView.model_validate(state_of(view.model_dump(mode="json")))
+        found.append(shown.model_copy(update={"may": right_of(person(caller), things[row.id]).wire}))
+    return found
+
+
+def view_for(s: Session, caller: Caller, row: TaskRow, reasons: Reasons) -> TaskView:
+    """Make the view that a caller gets of one task, with its config."""
+    return views_for(s, caller, [row], reasons, full=True)[0]
+
+
+_STATE = (
+    "id", "kind", "name", "owner", "workspace", "workspace_id", "project", "project_id", "may", "state",
+    "allocation_state", "display_state", "end_reason", "slots_needed", "resource_pool", "runtime", "priority",
+    "created_at", "started_at", "ended_at", "place", "pending_reason", "shortened",
+)  # fmt: skip
+"""Fields of a task that members of its workspace see. Everything else is its owner's: its address, what is said of its
+start and its end (which repeats output), where it runs, when it was used, what a TensorBoard shows."""
+_RESOURCES = ("slots", "priority", "resource_pool", "shm_size", "memory", "cpus", "max_time")
+_EMPTY = TaskView(id="", kind=TaskKind.COMMAND, name="", owner="", state=TrialState.ACTIVE).model_dump(mode="json")
+
+
+def state_of(view: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a view, as JSON, that is for members of its workspace who may not open it."""
+    found = {**_EMPTY, **{key: view[key] for key in _STATE}, "opens": False}
+    if view.get("config") is None:
+        return found if "config" in view else {key: value for key, value in found.items() if key != "config"}
+    return {**found, "config": _config_for_members(view["config"])}
+
+
+def _config_for_members(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what members may read of a config: no command line, variable, mount or option could hold a secret."""
+    resources, environment = config.get("resources") or {}, config.get("environment") or {}
+    return {
+        "runtime": config.get("runtime"),
+        "resources": {key: resources[key] for key in _RESOURCES if key in resources},
+        "environment": {"image": environment.get("image")},
+    }
+
+
+def _view(
+    row: TaskRow,
+    current: AllocationRow | None,
+    reasons: Reasons,
+    names: Mapping[int, tuple[str, str, str]],
+    *,
+    full: bool,
+) -> TaskView:
     kind, state = TaskKind(row.kind), TrialState(row.state)
     pending = current is not None and current.state == AllocationState.PENDING
     up = current is not None and current.state == AllocationState.RUNNING
     resources = row.config.get("resources") or {}
+    maker, workspace, project = names.get(row.project_id or 0, (row.owner, "", ""))
     return TaskView(
         id=row.id,
         kind=kind,
         name=row.name,
         owner=row.owner,
+        workspace=workspace if maker == row.owner else f"{maker}/{workspace}",
+        workspace_id=row.workspace_id,
+        project=project,
+        project_id=row.project_id,
         state=state,
         allocation_state=None if current is None else AllocationState(current.state),
         display_state=_display(state, current),

@@ -8,7 +8,7 @@ from sqlalchemy import Table, delete, select, update
 from sqlalchemy.orm import Session
 
 from detlab_hub.core.rights import ObjectKind, Person
-from detlab_hub.store.queries.rights import visible, ways
+from detlab_hub.store.queries.rights import visible, ways_to_experiments
 from detlab_hub.store.queries.statements import chunks, insert_or_ignore
 from detlab_hub.store.tables import BundleRow, BundleUpload, ExperimentRow, TaskRow, clean_text
 
@@ -44,7 +44,7 @@ def experiment_with(s: Session, digest: str, who: Person) -> ExperimentRow | Non
     """Return an experiment that runs a bundle and that a user may read; None if there is none."""
     runs = select(ExperimentRow).where(ExperimentRow.bundle == digest).limit(1)
     # A statement each: one with OR would read all experiments of the cluster, where no index has both.
-    for way in ways(ObjectKind.EXPERIMENT, who, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id):
+    for way in ways_to_experiments(who):
         found = s.scalar(runs.where(way))
         if found is not None:
             return found

@@ -95,6 +95,24 @@ def latest(s: Session, trial_id: int) -> CheckpointRow | None:
     return None if newest is None else s.get(CheckpointRow, newest)
 
 
+def newest_of_each(s: Session, trial_ids: Sequence[int]) -> dict[int, CheckpointRow]:
+    """Return the checkpoint of the most steps of each trial since it began anew, there or not."""
+    found: dict[int, CheckpointRow] = {}
+    order = (CheckpointRow.steps_completed, CheckpointRow.created_at, CheckpointRow.uuid)
+    for part in chunks(list(trial_ids)):
+        query = select(CheckpointRow).join(TrialRow, TrialRow.id == CheckpointRow.trial_id)
+        query = query.where(CheckpointRow.trial_id.in_(part), CheckpointRow.run >= TrialRow.first_run)
+        for one in s.scalars(query.order_by(*order)):
+            found[one.trial_id] = one
+    return found
+
+
+def in_trash(s: Session, uuid: str) -> bool:
+    """Whether a checkpoint is deleted and can still be restored."""
+    removal = s.get(RemovalRow, uuid)
+    return removal is not None and removal.begun_at is None
+
+
 def removals(s: Session) -> list[tuple[RemovalRow, CheckpointRow]]:
     """Return the removals that are not done, oldest first, each with its checkpoint."""
     query = select(RemovalRow, CheckpointRow).join(CheckpointRow, CheckpointRow.uuid == RemovalRow.uuid)

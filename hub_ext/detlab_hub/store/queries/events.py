@@ -34,7 +34,7 @@ _BOUNDS = PreparedStatement(
 TRIM_BATCH = 20_000
 MOST_KEPT = 10
 """At most this many times the usual number of events are kept for consumers that are behind."""
-FEW = 8
+FEW = 9
 """Up to this many kinds and followed experiments have a statement that is compiled once."""
 
 

@@ -7,16 +7,29 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Row, Text, bindparam, delete, func, or_, select, type_coerce
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    Select,
+    Text,
+    bindparam,
+    delete,
+    func,
+    or_,
+    select,
+    type_coerce,
+    union_all,
+)
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState, TrialState
 from detlab_hub.core.rights import ObjectKind, Person
 from detlab_hub.store.prepared import PreparedStatement
+from detlab_hub.store.queries import rights
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.metrics.lookup import forget
-from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.queries.statements import chunks
+from detlab_hub.store.queries.tracking import runs
 from detlab_hub.store.tables import (
     AllocationRow,
     BookmarkRow,
@@ -34,6 +47,7 @@ from detlab_hub.store.tables import (
     Rollup,
     SearcherJournal,
     StructuredValue,
+    TrackedRunRow,
     TrialRow,
     clean_text,
 )
@@ -55,6 +69,8 @@ def page(
     name: str | None = None,
     viewer: Person | None = None,
     archived: str = "any",
+    workspace_id: int | None = None,
+    project_id: int | None = None,
 ) -> list[int]:
     """Return the ids of experiments, newest first.
 
@@ -67,24 +83,109 @@ def page(
         name: Only names that contain this.
         viewer: Only what this user may read.
         archived: `no`: leave archived ones out; `only`: nothing else; `any`: both.
+        workspace_id: Only those that lie in this workspace.
+        project_id: Only those of this project.
     """
-    query = select(ExperimentRow.id).order_by(ExperimentRow.id.desc()).limit(limit)
+    simple = state is None and owner is None and project_id is None and not name
+    conditions = _conditions(before, state, owner, name, archived, workspace_id, project_id)
+    if viewer is None:
+        return list(s.scalars(_newest(conditions, limit)))
+    places = rights.places_of(s, viewer) if workspace_id is None else []
+    if not 0 < len(places) <= MOST_PLACES:
+        return list(s.scalars(_newest([*conditions, rights.visible_experiments(viewer)], limit)))
+    # The newest of each workspace by its index: of all together, a database would sort whatever the viewer may read.
+    table = ExperimentRow
+    theirs = rights.visible(ObjectKind.EXPERIMENT, viewer, owner=table.owner, experiment_id=table.id)
+    found = list(s.scalars(_newest([*conditions, theirs], limit)))
+    if simple:
+        return _with_places(s, found, places, limit, before, archived)
+    inside = [_newest([*conditions, ExperimentRow.workspace_id == place], limit) for place in places]
+    found += s.scalars(union_all(*(select(one.subquery().c.id) for one in inside)))
+    return sorted({*found}, reverse=True)[:limit]
+
+
+def _conditions(
+    before: int | None,
+    state: str | None,
+    owner: str | None,
+    name: str | None,
+    archived: str,
+    workspace_id: int | None = None,
+    project_id: int | None = None,
+) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
     if before is not None:
-        query = query.where(ExperimentRow.id < before)
+        found.append(ExperimentRow.id < before)
+    return found + narrowed(state, owner, name, archived, workspace_id, project_id)
+
+
+def narrowed(
+    state: str | None = None,
+    owner: str | None = None,
+    name: str | None = None,
+    archived: str = "any",
+    workspace_id: int | None = None,
+    project_id: int | None = None,
+) -> list[ColumnElement[bool]]:
+    """Return the conditions on experiments of a list; see `page`."""
+    found: list[ColumnElement[bool]] = []
     if state is not None:
-        query = query.where(ExperimentRow.state == state)
+        found.append(ExperimentRow.state == state)
     if owner is not None:
-        query = query.where(ExperimentRow.owner == clean_text(owner))
-    if viewer is not None:
-        query = query.where(
-            visible(ObjectKind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id)
-        )
+        found.append(ExperimentRow.owner == clean_text(owner))
     if archived != "any":
         column = ExperimentRow.archived_at
-        query = query.where(column.is_(None) if archived == "no" else column.is_not(None))
+        found.append(column.is_(None) if archived == "no" else column.is_not(None))
     if name:
-        query = query.where(ExperimentRow.name.icontains(clean_text(name), autoescape=True))
-    return list(s.scalars(query))
+        found.append(ExperimentRow.name.icontains(clean_text(name), autoescape=True))
+    if workspace_id is not None:
+        found.append(ExperimentRow.workspace_id == workspace_id)
+    if project_id is not None:
+        found.append(ExperimentRow.project_id == project_id)
+    return found
+
+
+def _with_places(
+    s: Session, found: list[int], places: Sequence[int], limit: int, before: int | None, archived: str
+) -> list[int]:
+    """Add what lies in workspaces to a page: of each what is newer than the last of the page so far."""
+    given = {"before": LAST if before is None else before, "most": limit}
+    for number, place in enumerate(places):
+        after = found[limit - 1] if len(found) >= limit else 0
+        if after and number >= EACH:  # few are newer: one statement for all that are left
+            here = [*_conditions(before, None, None, None, archived), ExperimentRow.id > after]
+            inside = _newest([*here, ExperimentRow.workspace_id.in_(places[number:])], limit)
+            return sorted({*found, *s.scalars(inside)}, reverse=True)[:limit]
+        if newer := _newest_in(archived).all(s, {**given, "place": place, "after": after}):
+            found = sorted({*found, *(row[0] for row in newer)}, reverse=True)[:limit]
+    return found
+
+
+EACH = 6
+"""Workspaces that are looked into by a statement each, before the others together."""
+
+
+MOST_PLACES = 200
+"""Workspaces of a viewer that are looked into one by one."""
+
+
+LAST = 2**62
+"""Beyond all ids."""
+
+
+@cache
+def _newest_in(archived: str) -> PreparedStatement:
+    """Make the statement for the newest experiments of one workspace, beside the filter that nearly all lists have."""
+    table = ExperimentRow
+    query = select(table.id).where(table.workspace_id == bindparam("place"))
+    query = query.where(table.id < bindparam("before"), table.id > bindparam("after"))
+    if archived != "any":
+        query = query.where(table.archived_at.is_(None) if archived == "no" else table.archived_at.is_not(None))
+    return PreparedStatement(query.order_by(table.id.desc()).limit(bindparam("most")))
+
+
+def _newest(conditions: Sequence[ColumnElement[bool]], limit: int) -> Select[int]:
+    return select(ExperimentRow.id).where(*conditions).order_by(ExperimentRow.id.desc()).limit(limit)
 
 
 def names(s: Session, experiment_ids: Sequence[int]) -> dict[int, tuple[str, str]]:
@@ -188,6 +289,9 @@ def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
     s.execute(delete(RemovalRow).where(RemovalRow.uuid.in_(saved)))
     s.execute(delete(BookmarkRow).where(BookmarkRow.uuid.in_(saved)))
     s.execute(delete(ReferenceRow).where(ReferenceRow.uuid.in_(saved)))
+    logged = select(TrackedRunRow.id).where(TrackedRunRow.experiment_id == experiment_id)
+    s.execute(delete(CheckpointRow).where(CheckpointRow.run_id.in_(logged)))
+    runs.delete_of_experiment(s, experiment_id)
     for table in (EventRow, CheckpointRow, AllocationRow, SearcherJournal, ExperimentMetric, Idempotency, GrantRow):
         s.execute(delete(table).where(table.experiment_id == experiment_id))
     for part in chunks(trial_ids):

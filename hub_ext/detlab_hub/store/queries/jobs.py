@@ -69,6 +69,7 @@ class Live(NamedTuple):
     position: float | None
     submitted_at: float
     groups: list[str]
+    workspace_id: int | None = None
 
     @property
     def pending(self) -> bool:
@@ -122,6 +123,7 @@ def live(s: Session, *, pending_only: bool = False) -> Sequence[Live]:
             pool,
             func.coalesce(*_of_job("position")),
             submitted_at,
+            func.coalesce(*_of_job("workspace_id")),
             ExperimentRow.owner_groups,
             TaskRow.owner_groups,
         )
@@ -137,8 +139,8 @@ def live(s: Session, *, pending_only: bool = False) -> Sequence[Live]:
     found: list[Live] = []
     for row in s.execute(query):
         facts: list[Any] = list(row)
-        of_task, of_experiment = facts.pop(), facts.pop()
-        facts.append(of_task or [] if of_experiment is None else of_experiment)
+        of_task, of_experiment, place = facts.pop(), facts.pop(), facts.pop()
+        facts += [of_task or [] if of_experiment is None else of_experiment, place]
         found.append(Live(*facts))
     return found
 

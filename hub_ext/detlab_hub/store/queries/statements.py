@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Insert, Table, Text, cast, func, literal, select
+from sqlalchemy import Boolean, ColumnElement, Insert, Table, Text, cast, func, literal, select
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.functions import FunctionElement
 
-from detlab_hub.store.tables.base import Base, CleanText, Json
+from detlab_hub.store.tables.base import Base, CleanText, Json, clean_text
 
 CHUNK = 500
 READ_BYTES = 16 * 1024 * 1024
@@ -49,6 +51,35 @@ def insert_or_ignore(s: Session, table: Table) -> Insert:
     return result
 
 
+# --- texts
+
+
+class TextHolds(FunctionElement[bool]):
+    """Whether a text holds another one, whatever the case of ASCII letters: the same on both databases."""
+
+    type = Boolean()
+    inherit_cache = True
+    name = "text_holds"
+
+
+@compiles(TextHolds, "sqlite")
+def _on_sqlite(element: TextHolds, compiler: Any, **kw: Any) -> str:
+    column, wanted = element.clauses
+    return f"(instr(lower({compiler.process(column, **kw)}), {compiler.process(wanted, **kw)}) > 0)"
+
+
+@compiles(TextHolds, "postgresql")
+def _on_postgresql(element: TextHolds, compiler: Any, **kw: Any) -> str:
+    column, wanted = element.clauses
+    return f'(strpos(lower({compiler.process(column, **kw)} COLLATE "C"), {compiler.process(wanted, **kw)}) > 0)'
+
+
+def text_holds(column: Any, wanted: str) -> ColumnElement[bool]:
+    """Return the condition that a column's text holds another one, whatever the case of ASCII letters."""
+    folded = clean_text(wanted).encode().lower().decode()
+    return TextHolds(column, literal(folded, Text()))
+
+
 # --- rows of a page
 
 
@@ -65,10 +96,20 @@ def first_that_fit(s: Session, table: type[R], keys: Sequence[Any], most: int) -
 
     Each may hold a megabyte, and a page a thousand of them. They are measured in the database before they are read.
     """
+    chosen = fitting(s, table, keys[:most])
+    key, _ = _measure(table)
+    rows: dict[Any, R] = {}
+    for some in chunks(chosen):
+        rows.update((getattr(row, key.key), row) for row in s.scalars(select(table).where(key.in_(some))))
+    return RowPage([rows[one] for one in chosen if one in rows], len(keys) > len(chosen))
+
+
+def fitting(s: Session, table: type[Base], keys: Sequence[Any]) -> list[Any]:
+    """Return the first keys whose rows `READ_BYTES` hold, one at least if there is one."""
     key, size = _measure(table)
     chosen: list[Any] = []
     total = 0
-    for part in chunks(list(keys[:most]), MEASURED):
+    for part in chunks(list(keys), MEASURED):
         sizes: dict[Any, int] = {}
         sizes.update((row[0], row[1]) for row in s.execute(select(key, size).where(key.in_(part))))
         for one in part:
@@ -78,10 +119,7 @@ def first_that_fit(s: Session, table: type[R], keys: Sequence[Any], most: int) -
             chosen.append(one)
         if total > READ_BYTES:
             break
-    rows: dict[Any, R] = {}
-    for some in chunks(chosen):
-        rows.update((getattr(row, key.key), row) for row in s.scalars(select(table).where(key.in_(some))))
-    return RowPage([rows[one] for one in chosen if one in rows], len(keys) > len(chosen))
+    return chosen
 
 
 @cache

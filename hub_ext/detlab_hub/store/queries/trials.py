@@ -41,6 +41,11 @@ def stopping_of(s: Session, experiment_id: int, request_ids: Collection[str]) ->
     return found
 
 
+def of_experiment(s: Session, experiment_id: int) -> list[TrialRow]:
+    """Load the trials of an experiment, in the order of their creation."""
+    return list(s.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment_id).order_by(TrialRow.idx)))
+
+
 def next_index(s: Session, experiment_id: int) -> int:
     """Return the `idx` of the next trial to be created."""
     newest = s.scalar(select(func.max(TrialRow.idx)).where(TrialRow.experiment_id == experiment_id))
@@ -89,6 +94,21 @@ def started_attempts(s: Session, trial_ids: Sequence[int]) -> list[Row[Any]]:
             AllocationRow.ended_at,
         ).where(AllocationRow.trial_id.in_(part), AllocationRow.started_at.is_not(None))
         found.extend(s.execute(query))
+    return found
+
+
+def seconds_worked(s: Session, trial_ids: Sequence[int]) -> dict[int, float]:
+    """Return how many seconds the attempts of trials ran that are over; nothing of a trial without such."""
+    found: dict[int, float] = {}
+    for part in chunks(trial_ids):
+        query = (
+            select(AllocationRow.trial_id, func.sum(AllocationRow.ended_at - AllocationRow.started_at))
+            .where(AllocationRow.trial_id.in_(part))
+            .where(AllocationRow.started_at.is_not(None), AllocationRow.ended_at.is_not(None))
+            .group_by(AllocationRow.trial_id)
+        )
+        for trial_id, seconds in s.execute(query):
+            found[int(trial_id or 0)] = max(0.0, float(seconds or 0.0))
     return found
 
 

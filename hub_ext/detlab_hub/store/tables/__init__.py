@@ -25,12 +25,11 @@ from detlab_hub.store.tables.experiments import (
     ExperimentRow,
     GrantRow,
     Idempotency,
-    ProjectRow,
     RemovalRow,
     SearcherJournal,
     TrialRow,
-    WorkspaceRow,
 )
+from detlab_hub.store.tables.finding import SavedViewRow
 from detlab_hub.store.tables.gangs import PartRow
 from detlab_hub.store.tables.metrics import (
     ExperimentMetric,
@@ -52,3 +51,12 @@ from detlab_hub.store.tables.registry import (
     WebhookRow,
 )
 from detlab_hub.store.tables.tasks import OutputRow, TaskNote, TaskRow
+from detlab_hub.store.tables.tracking import (
+    TrackedFileRow,
+    TrackedModelRow,
+    TrackedPoint,
+    TrackedRunRow,
+    TrackedSeries,
+    TrackedValue,
+)
+from detlab_hub.store.tables.workspaces import MemberRow, ProjectRow, WorkspaceRow

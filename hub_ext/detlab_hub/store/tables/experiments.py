@@ -1,4 +1,4 @@
-"""Tables of submissions and their runs: workspaces, experiments, trials, allocations, checkpoints."""
+"""Tables of submissions and their runs: experiments, trials, allocations, checkpoints."""
 
 from __future__ import annotations
 
@@ -8,31 +8,6 @@ from sqlalchemy import BigInteger, Double, ForeignKey, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from detlab_hub.store.tables.base import Base, BigId, CleanText, ExactFloat, Json
-
-
-class WorkspaceRow(Base):
-    """A workspace, made on first use."""
-
-    __tablename__ = "workspaces"
-    __table_args__ = ({"sqlite_autoincrement": True},)
-
-    id: Mapped[int] = mapped_column(BigId, primary_key=True)
-    name: Mapped[str] = mapped_column(CleanText, unique=True)
-    owner: Mapped[str] = mapped_column(CleanText)
-    created_at: Mapped[float] = mapped_column(Double, default=0.0)
-
-
-class ProjectRow(Base):
-    """A project of a workspace, made on first use."""
-
-    __tablename__ = "projects"
-    __table_args__ = (UniqueConstraint("workspace_id", "name"), {"sqlite_autoincrement": True})
-
-    id: Mapped[int] = mapped_column(BigId, primary_key=True)
-    workspace_id: Mapped[int] = mapped_column(ForeignKey("workspaces.id"))
-    name: Mapped[str] = mapped_column(CleanText)
-    owner: Mapped[str] = mapped_column(CleanText)
-    created_at: Mapped[float] = mapped_column(Double, default=0.0)
 
 
 class BundleRow(Base):
@@ -70,6 +45,8 @@ class ExperimentRow(Base):
         Index(None, "event_files_due"),
         Index(None, "bundle"),
         Index(None, "search_bundle"),
+        Index(None, "workspace_id", "id"),
+        Index(None, "project_id", "id"),
         {"sqlite_autoincrement": True},
     )
 
@@ -187,6 +164,8 @@ class TrialRow(Base):
     status: Mapped[str] = mapped_column(CleanText, default="")
     steps_completed: Mapped[int] = mapped_column(BigInteger, default=0)
     best_validation: Mapped[float | None] = mapped_column(Double, default=None)
+    best_step: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    """Where that was reported: the step at which filters and tables read its metrics."""
     latest_validation: Mapped[float | None] = mapped_column(ExactFloat, default=None)
     latest_checkpoint: Mapped[str | None] = mapped_column(CleanText, default=None)
     parent_checkpoint: Mapped[str | None] = mapped_column(CleanText, default=None)
@@ -298,18 +277,25 @@ class SearcherJournal(Base):
 
 
 class CheckpointRow(Base):
-    """A committed checkpoint: its manifest was complete when the row was written."""
+    """A committed checkpoint: its manifest was complete when the row was written.
+
+    That of a model which a run has logged has neither trial nor experiment, but that run, and its files are the
+    master's own: nothing that looks through the checkpoints of trials or experiments comes across it.
+    """
 
     __tablename__ = "checkpoints"
     __table_args__ = (
         Index(None, "trial_id", "steps_completed"),
         Index(None, "experiment_id", "created_at"),
         Index(None, "experiment_id", "state", "size"),
+        Index(None, "run_id"),
     )
 
     uuid: Mapped[str] = mapped_column(CleanText, primary_key=True)
-    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id"))
-    experiment_id: Mapped[int] = mapped_column(ForeignKey("experiments.id"))
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id"), nullable=True, default=None)
+    """NULL, as is the experiment, where `run_id` is set."""
+    experiment_id: Mapped[int] = mapped_column(ForeignKey("experiments.id"), nullable=True, default=None)
+    run_id: Mapped[str | None] = mapped_column(ForeignKey("tracked_runs.id"), default=None)
     run: Mapped[int] = mapped_column(default=0)
     steps_completed: Mapped[int] = mapped_column(BigInteger, default=0)
     state: Mapped[str] = mapped_column(CleanText, default="COMPLETED")

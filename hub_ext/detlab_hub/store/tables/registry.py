@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Double, ForeignKey, Index, UniqueConstraint
+from sqlalchemy import BigInteger, Double, ForeignKey, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from detlab_hub.store.tables.base import Base, BigId, CleanText, Json
@@ -14,11 +14,18 @@ class ModelRow(Base):
     """A registered model. Names are unique for an owner: nobody learns from a refusal what others have (I9)."""
 
     __tablename__ = "models"
-    __table_args__ = (UniqueConstraint("owner", "name"), Index(None, "name"), {"sqlite_autoincrement": True})
+    __table_args__ = (
+        UniqueConstraint("owner", "name"),
+        Index(None, "name"),
+        Index(None, "workspace_id"),
+        {"sqlite_autoincrement": True},
+    )
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     name: Mapped[str] = mapped_column(CleanText)
     owner: Mapped[str] = mapped_column(CleanText)
+    workspace_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    """NULL: its owner's personal one."""
     description: Mapped[str] = mapped_column(CleanText, default="")
     notes: Mapped[str] = mapped_column(CleanText, default="")
     metadata_: Mapped[dict[str, Any]] = mapped_column("metadata", Json, default=dict)

@@ -44,6 +44,8 @@ class TaskRow(Base):
         Index(None, "owner", "created_at"),
         Index(None, "state", "created_at"),
         Index(None, "bundle"),
+        Index(None, "workspace_id", "created_at"),
+        Index(None, "project_id", "created_at"),
     )
 
     id: Mapped[str] = mapped_column(CleanText, primary_key=True)
@@ -52,6 +54,10 @@ class TaskRow(Base):
     owner: Mapped[str] = mapped_column(CleanText)
     key: Mapped[str | None] = mapped_column(CleanText, default=None)
     """Idempotency key of its submit, or of the start by the Hub."""
+    workspace_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    """Where it lies, whose members see its state; NULL: its owner's personal one."""
+    project_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    """NULL: the one for what names none."""
     state: Mapped[str] = mapped_column(CleanText)
     end_reason: Mapped[str | None] = mapped_column(CleanText, default=None)
     config: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)

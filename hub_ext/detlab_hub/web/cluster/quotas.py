@@ -12,7 +12,7 @@ from detlab_hub.web.scopes import needs
 
 @route("quotas", relayed=True)
 class Quotas(Guarded):
-    """Slots that users and groups may hold at a time, and bytes that they may keep."""
+    """Slots that users, groups and workspaces may hold at a time, and bytes that users and groups may keep."""
 
     @needs("read", cross_site="xsrf")
     async def get(self) -> QuotaList:
@@ -21,7 +21,7 @@ class Quotas(Guarded):
 
     @needs("admin", cross_site="xsrf", action=Action.QUOTA_SET)
     async def put(self, body: QuotaRequest) -> QuotaList:
-        """Set the quota of a user or a group of the Hub; one that stands is replaced, and nothing is ended."""
+        """Set the quota of a user, a group or a workspace; one that stands is replaced, and nothing is ended."""
         return await self.services[QuotasService].put(self.person, body)
 
     @needs("admin", cross_site="xsrf", action=Action.QUOTA_REMOVE)

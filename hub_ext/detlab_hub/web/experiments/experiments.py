@@ -20,24 +20,21 @@ from detlab.schemas.wire import (
     TrialView,
     Wire,
 )
+from detlab.schemas.wire.continuing import ContinueExperiment
+from detlab.schemas.wire.finding import ExperimentPage
+from detlab.schemas.wire.saved_views import FIELD_CHARS, FILTER_CHARS, MOST_COLUMNS, MOST_SORT_KEYS
 from detlab.schemas.wire.storage import DeletionReply
 from detlab_hub.core.rights import Action
+from detlab_hub.services.experiments.continuing import Continuing
 from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments as ExperimentsService
+from detlab_hub.services.finding.finding import RunFinder
 from detlab_hub.services.logs.log_retention import LogRetention as LogRetentionService
 from detlab_hub.store.queries.trial_order import CONDITION, ORDER
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.files import Download
 from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
-
-
-class ExperimentPage(Wire):
-    """One page of experiments, newest first."""
-
-    items: list[ExperimentView]
-    next: int | None = None
-    """`before` of the next page, or null on the last one."""
 
 
 class TrialPage(Wire):
@@ -63,18 +60,39 @@ class DeleteQuery(Wire):
     """Give up on files that could not be removed; for administrators, of an experiment that is DELETING."""
 
 
-class ListQuery(Wire):
+Filter = Annotated[str, Field(max_length=FILTER_CHARS)]
+FieldText = Annotated[str, Field(max_length=FIELD_CHARS)]
+"""The name of a field, as filters have it."""
+
+
+class Filtered(Wire):
+    """Which rows of a table, in which order, with which columns."""
+
+    filter: Filter = ""
+    """Which: `accuracy > 0.9 and hparams.lr < 1e-3 and label = paper`."""
+    sort: list[FieldText] = Field(default_factory=list, max_length=MOST_SORT_KEYS)
+    """Fields in order of importance, with `-` before them for descending; repeat it or separate by commas. Rows
+    without a value come last."""
+    column: list[FieldText] = Field(default_factory=list, max_length=MOST_COLUMNS)
+    """Fields whose values come with each row; repeat it or separate by commas."""
+
+
+class ListQuery(Filtered):
     """Which experiments."""
 
     limit: int = Field(50, ge=1, le=1000)
     before: RowId | None = None
-    """Only experiments with a smaller id."""
+    """Only what comes after the experiment of this id: as a rule those with smaller ones."""
     state: ExperimentState | None = None
     owner: str | None = None
     name: str | None = Field(None, max_length=1000)
     """A part of the name."""
     archived: Archived = "no"
     """`no` leaves archived experiments out, `only` leaves out all others."""
+    workspace: str | None = Field(None, max_length=1000)
+    """Only those that lie in this workspace: a name, OWNER/NAME or an id."""
+    project: str | None = Field(None, max_length=1000)
+    """Only those of this project of it: a name or an id. Without a workspace: of one's personal one."""
 
 
 class TrialsQuery(Wire):
@@ -88,6 +106,8 @@ class TrialsQuery(Wire):
     left out. Default: in creation order."""
     where: list[Annotated[str, Field(pattern=CONDITION)]] = Field(default_factory=list, max_length=20)
     """Conditions on hyperparameters, which all must hold: `lr<=0.01`, `optimizer.name=adam`."""
+    filter: Filter = ""
+    """A filter, as the list of trials of all experiments takes it; not together with `where`."""
 
 
 class CurvesQuery(Wire):
@@ -127,8 +147,11 @@ class Experiments(Guarded):
 
     @needs("read", cross_site="xsrf")
     async def get(self, query: ListQuery) -> ExperimentPage:
-        """List experiments, newest first."""
+        """List experiments, newest first or in an order, all or those that fulfil a filter."""
         wanted = query.model_dump(mode="json")
+        if query.filter or query.sort or query.column:
+            return await self.services[RunFinder].experiments(self.person, **wanted)
+        wanted = {name: value for name, value in wanted.items() if name not in Filtered.model_fields}
         items, following = await self.services[ExperimentsService].list(self.person, **wanted)
         return ExperimentPage(items=items, next=following)
 
@@ -200,6 +223,16 @@ class Kill(Guarded):
     async def post(self, experiment_id: int) -> ExperimentView:
         """Kill all trials now."""
         return await self.services[ExperimentsService].kill(self.person, experiment_id)
+
+
+@route("experiments/{experiment_id}/continue", relayed=True)
+class ContinueOne(Guarded):
+    """Going on after the end."""
+
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_CONTINUE)
+    async def post(self, experiment_id: int, body: ContinueExperiment) -> ExperimentView:
+        """Let trials of an experiment that has ended train on from their checkpoints, perhaps for longer."""
+        return await self.services[Continuing].go_on(self.person, experiment_id, body)
 
 
 @route("log-retention")

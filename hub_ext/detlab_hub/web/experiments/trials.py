@@ -60,6 +60,8 @@ class LogPage(Wire):
     """Earlier lines that retention has removed; reported without `after`."""
     removed_at: float | None = None
     """When it did, in seconds since the epoch."""
+    context: list[int] = Field(default_factory=list)
+    """Ids of the lines that only stand beside one that was asked for."""
 
 
 class MetricsQuery(Wire):
@@ -109,6 +111,9 @@ class LogsQuery(Wire):
     """Only lines before then."""
     regex: str | None = Field(None, max_length=1000)
     """A regular expression in the syntax of RE2 that is found in the text."""
+    context: int = Field(0, ge=0, le=20)
+    """So many lines before and after each line that fits come with it, of the same rank and node if these are given.
+    A page then has 200 lines that fit at most."""
 
 
 @route("trials/{trial_id}", relayed=True)

@@ -41,6 +41,8 @@ class ModelsQuery(Wire):
     """Only those with all of these labels; repeat it."""
     archived: Archived = "no"
     """`no` leaves archived models out, `only` leaves out all others."""
+    workspace: str | None = Field(None, max_length=1000)
+    """Only those that lie in this workspace: a name, OWNER/NAME or an id."""
 
 
 class Forced(Wire):
@@ -85,6 +87,7 @@ class Models(Guarded):
             owner=query.owner,
             labels=query.label,
             archived=query.archived,
+            workspace=query.workspace,
         )
 
     @needs("write", cross_site="xsrf", action=Action.MODEL_CREATE)

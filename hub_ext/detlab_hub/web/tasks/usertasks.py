@@ -8,7 +8,9 @@ from pydantic import Field
 
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskKind, TaskPage, TaskView
 from detlab.schemas.wire import LogLine, TrialState, Wire
+from detlab.schemas.wire.projects import MoveTask
 from detlab_hub.core.rights import Action
+from detlab_hub.services.usertasks.task_moves import TaskMoves
 from detlab_hub.services.usertasks.usertasks import UserTasks as UserTasksService
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.experiments.trials import LogPage, LogsQuery
@@ -26,6 +28,10 @@ class TasksQuery(Wire):
     kind: list[TaskKind] = Field(default_factory=list)
     state: list[TrialState] = Field(default_factory=list)
     owner: str | None = None
+    workspace: str | None = Field(None, max_length=1000)
+    """Only those that lie in this workspace, a name, OWNER/NAME or an id; of other members' tasks their state."""
+    project: str | None = Field(None, max_length=1000)
+    """Only those of this project of it: a name or an id. Without a workspace: of one's personal one."""
 
 
 class FollowQuery(Wire):
@@ -41,7 +47,7 @@ class UserTasks(Guarded):
 
     @needs("read", cross_site="xsrf")
     async def get(self, query: TasksQuery) -> TaskPage:
-        """List user tasks, newest first."""
+        """List user tasks, newest first: one's own, or those of a workspace."""
         return await self.services[UserTasksService].list(
             self.person,
             limit=query.limit,
@@ -49,6 +55,8 @@ class UserTasks(Guarded):
             kinds=[kind.value for kind in query.kind],
             states=[state.value for state in query.state],
             owner=query.owner,
+            workspace=query.workspace,
+            project=query.project,
         )
 
     @needs("write", cross_site="xsrf", action=Action.TASK_CREATE, status=201)
@@ -63,7 +71,7 @@ class UserTask(Guarded):
 
     @needs("read", cross_site="xsrf")
     async def get(self, task_id: str) -> TaskView:
-        """Return a task with its config, secrets masked."""
+        """Return a task with its config, secrets masked; to other members of its workspace its state alone."""
         return await self.services[UserTasksService].get(self.person, task_id)
 
 
@@ -75,6 +83,16 @@ class Kill(Guarded):
     async def post(self, task_id: str) -> TaskView:
         """End the task now."""
         return await self.services.end_task(self.person, task_id)
+
+
+@route("tasks/{task_id}/move", relayed=True)
+class MoveOneTask(Guarded):
+    """Where a task lies."""
+
+    @needs("write", cross_site="xsrf", action=Action.TASK_MOVE)
+    async def post(self, task_id: str, body: MoveTask) -> TaskView:
+        """Move a task to another project, whose workspace's members see its state from then on."""
+        return await self.services[TaskMoves].move(self.person, task_id, body)
 
 
 @route("tasks/{task_id}/logs", relayed=True)

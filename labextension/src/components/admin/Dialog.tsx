@@ -12,6 +12,8 @@ export function Dialog({ title, onClose, children }: {
     const before = document.activeElement;
     if (typeof el.showModal === 'function') el.showModal();
     else el.setAttribute('open', '');
+    // The browser takes the first button, which closes; what is typed at once belongs into the first field.
+    el.querySelector<HTMLElement>('input:not(:disabled, [type=hidden], [type=checkbox], [type=radio]), textarea:not(:disabled)')?.focus();
     return () => {
       if (before instanceof HTMLElement && before.isConnected) before.focus();
     };

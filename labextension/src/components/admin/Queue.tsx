@@ -14,7 +14,9 @@ const MOST_OWN = 200;
 
 export function Queue(): ReactElement {
   const { ready, queue, cluster, me } = useStore(snapshot => snapshot);
-  const quotas = (useQuotas().data?.items ?? []).filter(quota => !me?.admin || quota.name === me.name);
+  const known = useQuotas().data;
+  const quotas = (known?.items ?? []).filter(quota => !me?.admin || quota.name === me.name);
+  const ofWorkspaces = me?.admin ? [] : known?.workspaces ?? [];
   const pools = usePools();
   return (
     <View title="Queue" summary={queue.length ? summaryOf(queue, pools) : undefined}>
@@ -33,6 +35,9 @@ export function Queue(): ReactElement {
         <p key={`${quota.kind} ${quota.name}`} className="det-soft">
           {quota.kind === 'user' ? 'Your quota' : `Quota of the ${whose(quota, '')}`}: {usedWords(quota)}
         </p>
+      ))}
+      {ofWorkspaces.map(quota => (
+        <p key={`workspace ${quota.workspace_id}`} className="det-soft">Quota of workspace {nameText(quota.workspace, 120)}: {usedWords(quota)}</p>
       ))}
       {!ready && <Loading what="Loading the queue" />}
       {ready && !queue.length && (

@@ -3,7 +3,7 @@
 import { useState, type ReactElement } from 'react';
 
 import { useApp, useStore } from '../../state/context';
-import type { QuotaList, QuotaView } from '../../state/wire';
+import type { QuotaList, QuotaView, WorkspaceQuotaView } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, Loading, plural, Progress } from '../common';
 import { useQuotas, whose } from '../jobs';
 import { nameText } from '../common/text';
@@ -13,18 +13,30 @@ import { Ago, Sheet, View } from './parts';
 
 const MOST = 1_000_000;
 
+type Kind = QuotaView['kind'] | 'workspace';
+type Row = Pick<QuotaView, 'name' | 'slots' | 'held' | 'waiting'> & { kind: Kind } & Partial<Pick<QuotaView, 'set_by' | 'set_at'>>;
+
+function ofWorkspace({ workspace, slots, held, waiting }: WorkspaceQuotaView): Row {
+  return { kind: 'workspace', name: workspace, slots, held, waiting };
+}
+
+function ofWhom(quota: Row, me: string): string {
+  return quota.kind === 'workspace' ? `workspace ${nameText(quota.name)}` : whose({ kind: quota.kind, name: quota.name }, me);
+}
+
 export function Quotas(): ReactElement {
   const { data, error, reload } = useQuotas();
+  const rows = data ? [...data.items, ...(data.workspaces ?? []).map(ofWorkspace)] : [];
   return (
     <View
       title="Quotas"
-      summary="How many slots a user, or all users of a group together, may hold at a time across all pools. Running work is never ended by a quota."
+      summary="How many slots a user, all users of a group together, or all that lies in a workspace may hold at a time across all pools. Running work is never ended by a quota."
     >
       {error && <ErrorBanner error={error} onRetry={reload} what="Quotas" />}
       {!data && !error && <Loading what="Loading the quotas" />}
       <SetQuota reload={reload} />
-      {data && !data.items.length && <EmptyState title="No quotas.">Users may hold as many slots as are free.</EmptyState>}
-      {data && data.items.length > 0 && <QuotaSheet items={data.items} reload={reload} />}
+      {data && !rows.length && <EmptyState title="No quotas.">Users may hold as many slots as are free.</EmptyState>}
+      {rows.length > 0 && <QuotaSheet items={rows} reload={reload} />}
       <Limits />
     </View>
   );
@@ -33,11 +45,11 @@ export function Quotas(): ReactElement {
 function SetQuota({ reload }: { reload: () => void }): ReactElement {
   const { api, notify } = useApp();
   const act = useAct();
-  const [kind, setKind] = useState<QuotaView['kind']>('user');
+  const [kind, setKind] = useState<Kind>('user');
   const [name, setName] = useState('');
   const [slots, setSlots] = useState('');
   const count = Number(slots);
-  const why = name.trim() === '' ? 'Enter the name of a user or group.'
+  const why = name.trim() === '' ? 'Enter the name of a user, group or workspace.'
     : slots.trim() === '' || !Number.isInteger(count) || count < 0 || count > MOST ? `Slots must be a whole number from 0 to ${MOST}.` : null;
   const set = async (): Promise<void> => {
     if (why) return;
@@ -53,13 +65,14 @@ function SetQuota({ reload }: { reload: () => void }): ReactElement {
       onSubmit={event => { event.preventDefault(); void set(); }}
     >
       <select
-        className="det-input" aria-label="Kind" value={kind} onChange={event => setKind(event.target.value as QuotaView['kind'])}
+        className="det-input" aria-label="Kind" value={kind} onChange={event => setKind(event.target.value as Kind)}
       >
         <option value="user">user</option>
         <option value="group">group</option>
+        <option value="workspace">workspace</option>
       </select>
       <input
-        className="det-input" aria-label="Name" placeholder="Name in the Hub" value={name}
+        className="det-input" aria-label="Name" placeholder={kind === 'workspace' ? 'OWNER/NAME' : 'Name in the Hub'} value={name}
         onChange={event => setName(event.target.value)}
       />
       <input
@@ -72,10 +85,10 @@ function SetQuota({ reload }: { reload: () => void }): ReactElement {
   );
 }
 
-function QuotaSheet({ items, reload }: { items: readonly QuotaView[]; reload: () => void }): ReactElement {
+function QuotaSheet({ items, reload }: { items: readonly Row[]; reload: () => void }): ReactElement {
   const head = (
     <>
-      <th>User or group</th>
+      <th>Of</th>
       <th className="det-right">Slots</th>
       <th className="det-right">Held</th>
       <th><span className="det-hidden">In use</span></th>
@@ -90,18 +103,18 @@ function QuotaSheet({ items, reload }: { items: readonly QuotaView[]; reload: ()
     <Sheet label="Quotas" head={head}>
       {items.map(quota => (
         <tr key={`${quota.kind} ${quota.name}`}>
-          <td><span className="det-adm-name">{whose(quota, me)}</span></td>
+          <td><span className="det-adm-name">{ofWhom(quota, me)}</span></td>
           <td className="det-right det-num">{quota.slots}</td>
           <td className="det-right det-num">{quota.held}</td>
           <td className="det-adm-bar">
             <Progress
-              value={quota.slots ? Math.min(quota.held / quota.slots, 1) : 1} label={`Quota of ${whose(quota, me)} in use`}
+              value={quota.slots ? Math.min(quota.held / quota.slots, 1) : 1} label={`Quota of ${ofWhom(quota, me)} in use`}
               tone={quota.held >= quota.slots ? 'waiting' : 'running'}
             />
           </td>
           <td className="det-right det-num">{quota.waiting}</td>
-          <td>{nameText(quota.set_by) || '–'}</td>
-          <td><Ago time={quota.set_at} /></td>
+          <td>{nameText(quota.set_by ?? '') || '–'}</td>
+          <td>{quota.set_at === undefined ? '–' : <Ago time={quota.set_at} />}</td>
           <td className="det-right"><RemoveQuota quota={quota} reload={reload} /></td>
         </tr>
       ))}
@@ -109,7 +122,7 @@ function QuotaSheet({ items, reload }: { items: readonly QuotaView[]; reload: ()
   );
 }
 
-function RemoveQuota({ quota, reload }: { quota: QuotaView; reload: () => void }): ReactElement {
+function RemoveQuota({ quota, reload }: { quota: Row; reload: () => void }): ReactElement {
   const { api, confirm, notify } = useApp();
   const act = useAct();
   const name = `${quota.kind} ${nameText(quota.name)}`;

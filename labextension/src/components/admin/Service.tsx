@@ -3,7 +3,7 @@
 import type { ReactElement } from 'react';
 
 import type { HealthView } from '../../state/wire';
-import { ActionButton, EmptyState, ErrorBanner, formatAge, formatTime, Loading, plural, useNow } from '../common';
+import { ActionButton, EmptyState, ErrorBanner, formatLasting, formatTime, Loading, plural, useNow } from '../common';
 import { nameText } from '../common/text';
 import { useGet, useReloadOn } from '../common/load';
 import { View } from './parts';
@@ -12,7 +12,7 @@ export function Service(): ReactElement {
   const { data, error, reload } = useGet<HealthView>('service');
   useReloadOn('cluster', reload, 5000);
   const now = useNow(5000);
-  const summary = data ? `detlab ${data.version}, up for ${formatAge(data.started_at, now)}` : undefined;
+  const summary = data ? `detlab ${data.version}, up ${formatLasting(data.started_at, now)}` : undefined;
   const failing = data?.items.filter(item => !item.ok).length ?? 0;
   return (
     <View title="Service" summary={summary} tools={<ActionButton label="Refresh" onRun={reload} />}>

@@ -21,16 +21,17 @@ export function holding(id: string, held: Record<string, string>): AgentView {
 export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
   return {
     shortened: [],
-    id: 12, name: 'digits', description: null, labels: [], notes: null, paused_at: null, paused_seconds: 0, edited_at: null, archived_at: null, owner: 'ada', may: 'own', workspace: 'default', project: 'default',
+    id: 12, name: 'digits', description: null, labels: [], notes: null, paused_at: null, paused_seconds: 0, edited_at: null, archived_at: null, owner: 'ada', may: 'own', workspace: 'default', workspace_id: null, project: 'default', project_id: null,
     state: 'ACTIVE', searcher: 'single', metric: 'loss', smaller_is_better: true, time_metric: null, max_time: null, log_retention_days: null,
     progress: 0.5, trials_total: 4, trials: { RUNNING: 2, COMPLETED: 1 }, best: null, created_at: 1e9, started_at: 1e9,
-    ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, card: null, budgets: [], deletion: null, search_task: null, unmanaged: false, source: {}, ...over
+    ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, card: null, budgets: [], deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
   };
 }
 
 export function task(over: Partial<TaskView> = {}): TaskView {
   return {
     shortened: [],
+    workspace: '', workspace_id: null, project: '', project_id: null, may: 'own', opens: true,
     id: 'notebook-1a2b', kind: 'notebook', name: 'notes', owner: 'ben', state: 'ACTIVE', allocation_state: 'RUNNING',
     display_state: 'RUNNING', end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1', resource_pool: 'default',
     runtime: 'process', image: null, priority: 42, server_name: 'nb-1a2b', url: null, server_host: '', created_at: 1e9, started_at: 1e9,

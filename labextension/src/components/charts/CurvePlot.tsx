@@ -4,7 +4,13 @@ import { KeyboardEvent, ReactElement, useEffect, useRef, useState } from 'react'
 
 import { formatNumber, plural } from '../common/format';
 import { xLabel } from './axes';
+import { reportedAt } from './curve';
 import { CurveChart, Hover, ChartData } from './curvechart';
+import { SaveFigure } from './SaveFigure';
+import type { LegendItem } from './svg';
+
+/** With more curves than this a saved figure names no single one. */
+const MOST_NAMED = 20;
 
 export interface CurvePlotProps {
   data: ChartData;
@@ -68,14 +74,17 @@ export function CurvePlot({ data, metric, small, describe, nameOf, onPick }: Cur
     chart.current?.highlight(curve ? curve.trial : null);
     const last = curve ? curve.steps.length - 1 : 0;
     const x = curve && (data.options.x === 'steps' ? curve.steps[last]! : curve.times[last]! - data.origin);
-    setHover(curve ? { trial: curve.trial, x: x!, y: curve.values[last]! } : null);
+    setHover(curve ? { trial: curve.trial, x: x!, y: reportedAt(curve, last) } : null);
   };
 
   const described = (): string => {
     const { trial, x, y } = hover!;
-    const value = Number.isNaN(y) ? 'NaN' : formatNumber(y);
-    const parts = [nameOf?.(trial) ?? `trial ${trial}`, xLabel(x, data.options.x), `${metric} ${value}`];
+    const parts = [nameOf?.(trial) ?? `trial ${trial}`, xLabel(x, data.options.x), `${metric} ${formatNumber(y)}`];
     return [...parts, describe?.(trial)].filter(Boolean).join(' · ');
+  };
+  const legend = (): LegendItem[] => {
+    const entries = data.entries.length > MOST_NAMED ? data.entries.filter(entry => entry.best) : [...data.entries].sort((a, b) => a.index - b.index);
+    return entries.map(entry => ({ colour: chart.current!.colourOf(entry.curve.trial), text: `${nameOf?.(entry.curve.trial) ?? `trial ${entry.curve.trial}`}${entry.best && !small ? ', best' : ''}` }));
   };
   const help = small ? '' : `Point at a curve to see its trial${onPick ? ', click to open it' : ''}; drag to zoom.`;
   const left = outliers ? ` ${plural(outliers, 'outlier')} not shown.` : '';
@@ -92,7 +101,10 @@ export function CurvePlot({ data, metric, small, describe, nameOf, onPick }: Cur
         onKeyDown={walk}
         onBlur={() => show(null)}
       />
-      <p className="det-curve-hint" role="status">{known ? described() : idle}</p>
+      <div className="det-curve-foot">
+        <p className="det-curve-hint" role="status">{known ? described() : idle}</p>
+        <SaveFigure name={metric} picture={() => chart.current?.picture(metric, legend()) ?? null} />
+      </div>
     </div>
   );
 }

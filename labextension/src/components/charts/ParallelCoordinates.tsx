@@ -4,6 +4,8 @@ import { KeyboardEvent, PointerEvent, ReactElement, useEffect, useMemo, useRef, 
 
 import { plural, significant } from '../common/format';
 import { nameText } from '../common/text';
+import { SaveFigure } from './SaveFigure';
+import { lineElement, PAPER, type Pen, pictureOf, short, SvgPen, textElement, type Picture as Saved } from './svg';
 import { Axis, Brush, Item, axesOf, brushText, colourOf, moved, place, ticks, within, type Scale } from './parallel';
 
 export interface ParallelProps {
@@ -70,11 +72,14 @@ export function ParallelCoordinates(props: ParallelProps): ReactElement {
   };
   return (
     <div className="det-parallel">
-      <p className="det-curve-hint" role="status">
-        {brushes.size ? `${chosen.length} of ${items.length} trials inside the brushes. ` : `${plural(items.length, 'trial')}. Drag along an axis to keep a part of it. `}
-        {lit !== null && litText(items.find(item => item.id === lit), axes)}
-        {brushes.size > 0 && <button type="button" className="det-link" onClick={() => setBrushes(new Map())}>Clear brushes</button>}
-      </p>
+      <div className="det-curve-foot">
+        <p className="det-curve-hint" role="status">
+          {brushes.size ? `${chosen.length} of ${items.length} trials inside the brushes. ` : `${plural(items.length, 'trial')}. Drag along an axis to keep a part of it. `}
+          {lit !== null && litText(items.find(item => item.id === lit), axes)}
+          {brushes.size > 0 && <button type="button" className="det-link" onClick={() => setBrushes(new Map())}>Clear brushes</button>}
+        </p>
+        <SaveFigure name={`parallel coordinates of ${metric}`} picture={() => saved(picture)} />
+      </div>
       <div ref={host} className="det-parallel-scroll" tabIndex={0} role="group" aria-label={`Parallel coordinates of ${axes.length} axes`}>
         <div style={{ width, height, position: 'relative' }}>
           <Lines {...picture} />
@@ -115,12 +120,7 @@ function Lines(picture: Picture): ReactElement {
   useEffect(() => {
     const context = prepared(canvas.current!, width, height);
     if (!context) return;
-    const alpha = Math.min(0.9, Math.max(0.12, 60 / Math.max(chosen.length, 1)));
-    if (brushed) for (const item of items) strokeItem(context, item, axes, xs, height, 'rgba(140,150,160,0.10)', 1);
-    context.globalAlpha = alpha;
-    const ranked = [...chosen].sort((a, b) => (goodness(a, axes, metric, smallerIsBetter) ?? -1) - (goodness(b, axes, metric, smallerIsBetter) ?? -1));
-    for (const item of ranked) strokeItem(context, item, axes, xs, height, colourOf(goodness(item, axes, metric, smallerIsBetter)), 1.4);
-    context.globalAlpha = 1;
+    drawItems(context, { items, chosen, axes, xs, height, metric, smallerIsBetter, brushed });
   }, [items, chosen, axes, xs, width, height, metric, smallerIsBetter, brushed]);
   useEffect(() => {
     const context = prepared(top.current!, width, height);
@@ -133,6 +133,35 @@ function Lines(picture: Picture): ReactElement {
       <canvas ref={top} className="det-parallel-lines" aria-hidden="true" />
     </>
   );
+}
+
+function drawItems(pen: Pen, { items, chosen, axes, xs, height, metric, smallerIsBetter, brushed }: Omit<Picture, 'lit' | 'width'>): void {
+  if (brushed) for (const item of items) strokeItem(pen, item, axes, xs, height, 'rgba(140,150,160,0.10)', 1);
+  pen.globalAlpha = Math.min(0.9, Math.max(0.12, 60 / Math.max(chosen.length, 1)));
+  const ranked = [...chosen].sort((a, b) => (goodness(a, axes, metric, smallerIsBetter) ?? -1) - (goodness(b, axes, metric, smallerIsBetter) ?? -1));
+  for (const item of ranked) strokeItem(pen, item, axes, xs, height, colourOf(goodness(item, axes, metric, smallerIsBetter)), 1.4);
+  pen.globalAlpha = 1;
+}
+
+/** What is shown now, for a file. */
+function saved(picture: Picture): Saved {
+  const { axes, xs, width, height } = picture;
+  const pen = new SvgPen();
+  drawItems(pen, picture);
+  const marks = axes.flatMap((axis, i) => [
+    textElement(xs[i]!, 14, nameText(axis.name, 60), { anchor: 'middle', size: 12, fill: PAPER.ink, bold: axis.name === picture.metric }),
+    textElement(xs[i]!, 29, axis.kind === 'log' ? 'log' : '', { anchor: 'middle', size: 10 }),
+    lineElement(xs[i]!, yOf(0, height), xs[i]!, yOf(1, height)),
+    ...ticks(axis).flatMap(tick => {
+      const text = nameText(tick.text, 24);
+      const [right, y, wide] = [xs[i]! - 5, yOf(tick.at, height), text.length * TICK_CHAR + 4];
+      return [
+        `<rect x="${short(right - wide)}" y="${short(y - 7)}" width="${short(wide)}" height="14" rx="2" fill="${PAPER.ground}" fill-opacity="0.88"/>`,
+        textElement(right - 2, y + 3.5, text, { anchor: 'end', size: 10.5 })
+      ];
+    })
+  ]);
+  return pictureOf(width, height, [...pen.elements, ...marks]);
 }
 
 function prepared(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
@@ -157,7 +186,7 @@ function yOf(at: number, height: number): number {
 }
 
 function strokeItem(
-  context: CanvasRenderingContext2D, item: Item, axes: readonly Axis[], xs: readonly number[], height: number, colour: string, width: number
+  context: Pen, item: Item, axes: readonly Axis[], xs: readonly number[], height: number, colour: string, width: number
 ): void {
   context.strokeStyle = colour;
   context.lineWidth = width;

@@ -5,6 +5,8 @@ import { ReactElement, useEffect, useMemo, useRef, useState } from 'react';
 import { asApiError, type ApiError } from '../../state/api';
 import { useApp, type Plotly } from '../../state/context';
 import { EmptyState, ErrorBanner, Loading } from '../common';
+import { SaveFigure } from './SaveFigure';
+import { FONT, PAPER, type Picture } from './svg';
 
 export interface Figure {
   data: Record<string, unknown>[];
@@ -38,7 +40,7 @@ export function PlotlyFigure({ figure }: { figure: Figure }): ReactElement {
   useEffect(() => {
     const element = place.current;
     if (!library || !element) return;
-    const draw = (): void => void library.react(element, figure.data, dressed(figure, element), CONFIG);
+    const draw = (): void => void library.react(element, figure.data, dressed(figure, coloursOf(element)), CONFIG);
     draw();
     const themed = new MutationObserver(draw);
     for (const root of [document.documentElement, document.body]) {
@@ -60,6 +62,13 @@ export function PlotlyFigure({ figure }: { figure: Figure }): ReactElement {
     return () => library.purge(element);
   }, [library]);
 
+  const picture = async (): Promise<Picture> => {
+    const element = place.current!;
+    const [width, height] = [Math.max(element.clientWidth, 640), heightOf(figure) + 60];
+    const layout = { ...dressed(figure, { ink: PAPER.ink, rule: PAPER.rule, family: FONT, narrow: false }), paper_bgcolor: PAPER.ground, title: { text: figure.layout.title ? (figure.layout.title as { text?: string }).text : undefined, font: { size: 14 } }, margin: { l: 56, r: 20, t: 48, b: 48, pad: 2 } };
+    const image = await library!.toImage({ data: figure.data, layout }, { format: 'svg', width, height, imageDataOnly: true });
+    return { svg: image, width, height };
+  };
   if (bare) return <EmptyState title={reasonOf(figure)} />;
   if (!plotly) return <EmptyState title="Figures cannot be drawn here: plotly.js was not built." />;
   if (error) return <ErrorBanner error={error} what="The figure" onRetry={() => { setError(null); setAttempt(n => n + 1); }} />;
@@ -68,6 +77,7 @@ export function PlotlyFigure({ figure }: { figure: Figure }): ReactElement {
       <figcaption>
         <span className="det-plotly-title">{title}</span>
         {subtitle && <span className="det-soft">{subtitle}</span>}
+        {library && <SaveFigure name={title || 'figure'} picture={picture} />}
       </figcaption>
       {!library && <Loading what="Loading plotly" />}
       <div className="det-x-scroll" tabIndex={0} role="group" aria-label={title}>
@@ -103,11 +113,20 @@ function reasonOf(figure: Figure): string {
   return plain(notes?.[0]?.text) || 'There is nothing to draw.';
 }
 
-/** The layout without its title, which stands above, and in the colours of the page. */
-function dressed(figure: Figure, element: HTMLElement): object {
+interface Colours {
+  ink: string;
+  rule: string;
+  family: string;
+  narrow: boolean;
+}
+
+function coloursOf(element: HTMLElement): Colours {
   const style = getComputedStyle(element);
-  const [ink, rule] = [style.color, style.borderTopColor];
-  const narrow = element.clientWidth < 480;
+  return { ink: style.color, rule: style.borderTopColor, family: style.fontFamily, narrow: element.clientWidth < 480 };
+}
+
+/** The layout without its title, which stands above, and in the colours of the page. */
+function dressed(figure: Figure, { ink, rule, family, narrow }: Colours): object {
   const axis = { automargin: true, exponentformat: 'power', color: ink, gridcolor: rule, linecolor: rule, zerolinecolor: rule, title: { standoff: 8 } };
   const { title: _title, height: _height, margin: _margin, ...layout } = figure.layout;
   return {
@@ -116,7 +135,7 @@ function dressed(figure: Figure, element: HTMLElement): object {
     margin: { l: narrow ? 44 : 56, r: narrow ? 12 : 20, t: 16, b: 48, pad: 2 },
     paper_bgcolor: 'rgba(0,0,0,0)',
     plot_bgcolor: 'rgba(0,0,0,0)',
-    font: { color: ink, family: style.fontFamily, size: narrow ? 11 : 12 },
+    font: { color: ink, family, size: narrow ? 11 : 12 },
     hoverlabel: { align: 'left' },
     template: { layout: { xaxis: axis, yaxis: axis, coloraxis: { colorbar: { outlinewidth: 0 } }, legend: { bgcolor: 'rgba(0,0,0,0)' } } },
     ...(narrow && { legend: { orientation: 'h', yref: 'container', y: 0, yanchor: 'bottom' } })

@@ -1,12 +1,17 @@
 /** What a chart's axes show: ranges that hold still while data grows, smoothing, the best so far. */
 
-export type XAxis = 'steps' | 'time';
+import { formatTime } from '../common/format';
+
+/** `time`: since the start of each; `wall`: the time of day. */
+export type XAxis = 'steps' | 'epochs' | 'time' | 'wall';
 export type Range = readonly [number, number];
 
 /** What is drawn of the curves, and how. */
 export interface PlotOptions {
   x: XAxis;
   log: boolean;
+  /** A logarithmic x axis; omits what is not positive. */
+  logX?: boolean;
   /** Weight of the past in the moving average, 0..0.99; 0 draws the raw curves alone. */
   smoothing: number;
   /** Draw the best value of all trials so far as a line of its own. */
@@ -120,7 +125,27 @@ export function steady(shown: Range | null, want: Range, room: number): Range {
 
 /** The x of a point as text. */
 export function xLabel(x: number, axis: XAxis): string {
-  return axis === 'steps' ? `step ${Math.round(x)}` : clock(x);
+  switch (axis) {
+    case 'steps': return `step ${Math.round(x)}`;
+    case 'epochs': return `epoch ${Number(x.toPrecision(4))}`;
+    case 'time': return clock(x);
+    case 'wall': return formatTime(x);
+  }
+}
+
+/** What stands below the axis. */
+export const X_TITLES: Record<XAxis, string> = { steps: 'steps', epochs: 'epochs', time: 'time since the start', wall: 'time' };
+
+/** Labels of the ticks of a time of day: with the day where it changes. */
+export function wallTexts(times: readonly (number | null)[]): string[] {
+  let day = '';
+  return times.map(time => {
+    if (time === null) return '';
+    const [date = '', hour = ''] = formatTime(time).split(' ');
+    const text = date === day ? hour.slice(0, 5) : `${date.slice(5)} ${hour.slice(0, 5)}`;
+    day = date;
+    return text;
+  });
 }
 
 /** Seconds as m:ss or h:mm:ss. */

@@ -3,11 +3,16 @@
 import { describe, expect, it } from 'vitest';
 
 import { extent, focused, incumbent, padded, smooth, steady } from './axes';
-import { addPoint, curveOf, emptyCurve, finite, thin } from './curve';
-import { Drawable, Frame, lowerBound, nearest, projection } from './layer';
+import { COLORS, FEW } from './colours';
+import { addPoint, curveOf, emptyCurve, finite, noteInfinite, reportedAt, thin } from './curve';
+import type { Entry } from './curvechart';
+import { Drawable, drawLines, Frame, lowerBound, nearest, projection } from './layer';
+import { coloured } from './LearningCurves';
 import { axesOf, brushText, flatten, Item, moved, place, ticks, valueAt, within } from './parallel';
 import { brushKey } from './ParallelCoordinates';
+import { fileName } from './save';
 import { scalesOf } from './scales';
+import { legendElements, pictureOf, SvgPen, textElement } from './svg';
 
 describe('a curve', () => {
   it('takes reports in order and each once', () => {
@@ -29,6 +34,17 @@ describe('a curve', () => {
     expect(curve.values).toEqual([0.1, 0.2, 0.7, 0.6]);
     expect(curve.gaps).toEqual([2]);
     expect(addPoint(curve, 50, 9, 70, 1)).toBe(false);
+  });
+
+  it('tells infinity from NaN, though neither has a place in a chart', () => {
+    const curve = curveOf(1, [10, 20, 30], [3, 'Infinity', 'NaN']);
+    expect(curve.values.slice(1)).toEqual([NaN, NaN]);
+    expect([0, 1, 2].map(at => reportedAt(curve, at))).toEqual([3, Infinity, NaN]);
+    noteInfinite(curve, 20, 'NaN');
+    expect(reportedAt(curve, 1)).toBeNaN();
+    addPoint(curve, 40, finite('-Infinity'), 4, 3);
+    noteInfinite(curve, 40, '-Infinity');
+    expect(reportedAt(curve, 3)).toBe(-Infinity);
   });
 
   it('goes on from a snapshot, which does not say its run', () => {
@@ -206,5 +222,53 @@ describe('parallel coordinates', () => {
 
   it('flatten nested hyperparameters', () => {
     expect(flatten({ a: { b: 1, c: [1, 2] }, d: true, e: null })).toEqual({ 'a.b': 1, 'a.c': '[1,2]', d: 'true', e: null });
+  });
+});
+
+describe('few curves', () => {
+  it('have a colour each, by the order of their trials, which stays when others come', () => {
+    const entry = (trial: number, index: number): Entry => ({ curve: emptyCurve(trial), index, grey: index === 1, best: index === 0 });
+    const two = coloured([entry(12, 1), entry(11, 0)]);
+    expect(two.map(one => one.colour)).toEqual([COLORS[1], COLORS[0]]);
+    const three = coloured([entry(13, 2), entry(12, 1), entry(11, 0)]);
+    expect(three.find(one => one.curve.trial === 12)!.colour).toBe(COLORS[1]);
+    expect(new Set(coloured(Array.from({ length: FEW }, (_, i) => entry(i, i))).map(one => one.colour)).size).toBe(FEW);
+  });
+});
+
+describe('a saved figure', () => {
+  const frame: Frame = { width: 100, height: 50, x: [0, 10], y: [0, 1], log: false, ratio: 1 };
+  const line = (ys: number[]): Drawable => ({ key: '1', xs: ys.map((_, i) => 5 * i), ys, style: { stroke: '#4c78a8', width: 1.4, alpha: 1, dots: true }, gaps: [] });
+  const parsed = (svg: string): Document => new DOMParser().parseFromString(svg, 'image/svg+xml');
+
+  it('has the lines of the chart at the same places, and breaks them where there is no number', () => {
+    const pen = new SvgPen();
+    drawLines(pen, [line([0, 1, NaN, 0.5])], frame);
+    const paths = [...parsed(pictureOf(100, 50, pen.elements).svg).querySelectorAll('path')].map(path => path.getAttribute('d'));
+    expect(paths[0]).toBe('M0 50L50 0M150 25');
+    expect(paths.slice(1).map(path => path!.split('a')[0])).toEqual(['M-2 50', 'M48 0', 'M148 25']);
+  });
+
+  it('is XML whatever a metric is called', () => {
+    const hostile = '</text><script>alert(1)</script>&\u0000\u001b"\ud800';
+    const legend = legendElements([{ colour: '"><script/>', text: hostile }], 0, 0, 80);
+    const page = parsed(pictureOf(90, 40, [textElement(1, 2, hostile), ...legend.elements]).svg);
+    expect(page.querySelector('parsererror, script')).toBeNull();
+    expect([...page.querySelectorAll('text')].map(text => text.textContent)).toEqual(Array(2).fill('</text><script>alert(1)</script>&\ufffd\ufffd"\ufffd'));
+    expect(encodeURIComponent(pictureOf(1, 1, [textElement(0, 0, hostile)]).svg)).toContain('svg');
+  });
+
+  it('breaks its legend into rows that fit', () => {
+    const items = Array.from({ length: 6 }, (_, i) => ({ colour: '#000', text: `trial ${i}` }));
+    const [wide, narrow] = [legendElements(items, 10, 0, 1000), legendElements(items, 10, 0, 180)];
+    expect([wide.elements.length, narrow.elements.length]).toEqual([12, 12]);
+    expect(narrow.height).toBeGreaterThan(2 * wide.height);
+  });
+
+  it('gets a file name without a path', () => {
+    expect(fileName('../../etc/pass wd', 'svg')).toBe('etc-pass-wd.svg');
+    expect(fileName('…', 'png')).toBe('figure.png');
+    expect(fileName('Genauigkeit/größe', 'png')).toBe('Genauigkeit-größe.png');
+    expect(fileName('a'.repeat(500), 'svg')).toHaveLength(84);
   });
 });

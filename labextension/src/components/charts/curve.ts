@@ -11,6 +11,8 @@ export interface Curve {
   run: number | null;
   /** Indices of points before which a gap is drawn: a later run of the trial resumed there. */
   gaps: number[];
+  /** Infinite values by their steps: there `values` has NaN, since they have no place in a chart. */
+  infinite: Map<number, number>;
   /** Grows when points that were there have changed; appending alone leaves it as it is. */
   version: number;
 }
@@ -34,19 +36,34 @@ export function finite(value: unknown): number {
 }
 
 export function emptyCurve(trial: number): Curve {
-  return { trial, steps: [], values: [], times: [], run: null, gaps: [], version: 0 };
+  return { trial, steps: [], values: [], times: [], run: null, gaps: [], infinite: new Map(), version: 0 };
 }
 
 /** A curve from a series of the snapshot. */
 export function curveOf(
   trial: number, steps: readonly number[], values: readonly WireNumber[], times: readonly number[] = []
 ): Curve {
-  return {
+  const curve = {
     ...emptyCurve(trial),
     steps: [...steps],
     values: values.map(finite),
     times: steps.map((_, i) => times[i] ?? NaN)
   };
+  steps.forEach((step, i) => noteInfinite(curve, step, values[i]));
+  return curve;
+}
+
+/** Remember a value of a step if it is infinite. */
+export function noteInfinite(curve: Curve, step: number, value: unknown): void {
+  const number = decodeNumber(value);
+  if (number === Infinity || number === -Infinity) curve.infinite.set(step, number);
+  else curve.infinite.delete(step);
+}
+
+/** The value that was reported at a position: NaN only where that was reported. */
+export function reportedAt(curve: Curve, at: number): number {
+  const value = curve.values[at]!;
+  return Number.isNaN(value) ? curve.infinite.get(curve.steps[at]!) ?? value : value;
 }
 
 /**

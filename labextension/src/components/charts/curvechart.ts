@@ -8,10 +8,11 @@
 import uPlot from 'uplot';
 
 import { tickTexts } from '../common/format';
-import { PlotOptions, Range, clock, extent, focused, incumbent, padded, steady } from './axes';
+import { PlotOptions, Range, X_TITLES, clock, extent, focused, incumbent, padded, steady, wallTexts } from './axes';
 import { COLORS, cssColor } from './colours';
 import { Curve } from './curve';
-import { CurveLayer, Drawable, Frame, Style, nearest } from './layer';
+import { Band, CurveLayer, Drawable, Frame, Style, drawLines, nearest } from './layer';
+import { legendElements, LegendItem, lineElement, PAPER, Picture, pictureOf, short, SvgPen, textElement } from './svg';
 
 /** One trial's curve and how it is told apart. */
 export interface Entry {
@@ -20,6 +21,10 @@ export interface Entry {
   /** Stopped early, canceled or failed. */
   grey: boolean;
   best: boolean;
+  /** A colour of its own, where there are few; `grey` and `best` then show in the line alone. */
+  colour?: string;
+  /** Filled around the curve, which does not grow then. */
+  band?: Band;
 }
 
 export interface ChartData {
@@ -32,6 +37,11 @@ export interface ChartData {
   live: boolean;
   /** Dotted vertical lines at these x values, such as where another attempt took over. */
   marks?: readonly number[];
+}
+
+interface Ticks {
+  at: readonly (number | null)[];
+  texts: readonly string[];
 }
 
 export interface Hover {
@@ -61,6 +71,8 @@ export class CurveChart {
   private top: CurveLayer;
   private data: ChartData | null = null;
   private lit: number | null = null;
+  /** Where the axes have labels, and which. */
+  private ticks: Record<'x' | 'y', Ticks> = { x: { at: [], texts: [] }, y: { at: [], texts: [] } };
   private cut: { total: number; curves: number; range: Range; whole: boolean } | null = null;
 
   constructor(
@@ -75,7 +87,8 @@ export class CurveChart {
   /** Draw the data. What only grew since the last call costs only what is new. */
   update(data: ChartData): void {
     const axis = data.options.x;
-    if (this.data && (this.data.options.x !== axis || this.data.options.log !== data.options.log)) {
+    const old = this.data?.options;
+    if (old && (old.x !== axis || old.log !== data.options.log || old.logX !== data.options.logX)) {
       // Ranges of another axis mean nothing on this one; a logarithmic axis that begins at zero would never end.
       this.zoom = this.shownX = this.shownY = this.cut = null;
     }
@@ -161,7 +174,7 @@ export class CurveChart {
       trace.grow();
       const style = styles[i]!;
       const below = smoothing > 0 ? { ...style, width: 1, alpha: style.alpha * 0.25, dots: false } : style;
-      raw.push({ key: `${trace.key} raw`, xs: trace.xs, ys: entry.curve.values, style: below, gaps: entry.curve.gaps });
+      raw.push({ key: `${trace.key} raw`, xs: trace.xs, ys: entry.curve.values, style: below, gaps: entry.curve.gaps, band: entry.band });
       if (smoothing > 0) {
         over.push({ key: `${trace.key} smooth ${smoothing}`, xs: trace.xs, ys: trace.ys, style, gaps: entry.curve.gaps });
       }
@@ -179,13 +192,14 @@ export class CurveChart {
 
   private ranges(data: ChartData): { x: Range; y: Range } {
     const traces = [...this.traces.values()];
-    const xs = extent(traces.map(trace => trace.ends)) ?? [0, 1];
+    const { logX } = data.options;
+    const xs = (logX ? extent(traces.map(trace => trace.xs), true) : extent(traces.map(trace => trace.ends))) ?? [logX ? 1 : 0, logX ? 10 : 1];
     const values = data.entries.map(entry => entry.curve.values);
     const { log, focus } = data.options;
     const all = extent(traces.map(trace => trace.range), log) ?? (log ? [0.1, 1] : [0, 1]);
     const whole: Range = log ? extent(values, true) ?? [0.1, 1] : all;
     const ys = !log && focus ? this.focus(data, whole) : whole;
-    const [low, high] = xs[0] === xs[1] ? [xs[0] - 0.5, xs[1] + 0.5] : xs;
+    const [low, high] = xs[0] !== xs[1] ? xs : logX ? [xs[0] / 2, xs[1] * 2] : [xs[0] - 0.5, xs[1] + 0.5];
     this.shownX = data.live ? steady(this.shownX, [low, high], ROOM) : [low, high + (high - low) * 0.01];
     const inside = this.shownY && this.shownY[0] <= ys[0] && this.shownY[1] >= ys[1];
     const span = (r: Range): number => (log ? Math.log(r[1] / r[0]) : r[1] - r[0]);
@@ -221,7 +235,7 @@ export class CurveChart {
   private ensurePlot(data: ChartData, x: Range, y: Range): void {
     const ink = cssColor(this.host, '--det-soft', '#59636e');
     const rule = cssColor(this.host, '--det-rule', 'rgba(123,135,148,.3)');
-    const shape = [data.options.log, data.options.x, ink, rule].join(' ');
+    const shape = [data.options.log, data.options.logX, data.options.x, ink, rule].join(' ');
     if (this.plot && shape === this.shape) return;
     this.plot?.destroy();
     this.shape = shape;
@@ -236,7 +250,7 @@ export class CurveChart {
   private options(data: ChartData, x: Range, y: Range, ink: string, rule: string): uPlot.Options {
     const font = '11px system-ui, sans-serif';
     const axis = { stroke: ink, font, labelFont: font, grid: { stroke: rule, width: 1 }, ticks: { stroke: rule, width: 1 } };
-    const time = data.options.x === 'time';
+    const { x: kind, logX } = data.options;
     return {
       width: Math.max(this.host.clientWidth, 120),
       height: Math.max(this.host.clientHeight, 120),
@@ -248,17 +262,54 @@ export class CurveChart {
         bind: { dblclick: () => () => { this.resetZoom(); return null; } }
       },
       scales: {
-        x: { time: false, auto: false, min: x[0], max: x[1] },
+        x: { time: false, ...(logX ? { distr: 3 as const } : {}), auto: false, min: x[0], max: x[1] },
         y: { ...(data.options.log ? { distr: 3 as const } : {}), auto: false, min: y[0], max: y[1] }
       },
       axes: [
-        { ...axis, label: time ? 'time since the start' : 'steps', labelSize: 18, size: 32, ...(time ? {} : { incrs: WHOLE }),
-          values: (_u, splits) => (time ? splits.map(v => (v === null ? '' : clock(v))) : tickTexts(splits, true)) },
-        { ...axis, size: 58, values: (_u, splits) => tickTexts(splits, !data.options.log) }
+        { ...axis, label: X_TITLES[kind], labelSize: 18, size: 32, ...(kind === 'steps' && !logX ? { incrs: WHOLE } : {}),
+          ...(kind === 'wall' ? { space: 90 } : {}), values: (_u, splits) => this.labelled('x', splits, xTexts(splits, data.options)) },
+        { ...axis, size: 58, values: (_u, splits) => this.labelled('y', splits, tickTexts(splits, !data.options.log)) }
       ],
       series: [{}, { show: false, scale: 'y' }],
       hooks: { setSelect: [plot => this.selected(plot)], draw: [plot => this.drawMarks(plot, ink)] }
     };
+  }
+
+  private labelled(axis: 'x' | 'y', at: readonly (number | null)[], texts: string[]): string[] {
+    this.ticks[axis] = { at, texts };
+    return texts;
+  }
+
+  /** What is shown now, as a picture with its title and legend; null if nothing is. */
+  picture(title: string, legend: readonly LegendItem[]): Picture | null {
+    const { plot, data } = this;
+    if (!plot || !data) return null;
+    const ratio = devicePixelRatio || 1;
+    const [left, right, head] = [plot.bbox.left / ratio, (plot.bbox.left + plot.bbox.width) / ratio, 30];
+    const [width, height] = [right - left, plot.bbox.height / ratio];
+    const top = head + plot.bbox.top / ratio;
+    const elements = [textElement(left, 20, title, { size: 13, fill: PAPER.ink, bold: true })];
+    const along = (axis: 'x' | 'y'): [number, string][] =>
+      this.ticks[axis].at.flatMap((value, i) => (value === null ? [] : [[plot.valToPos(value, axis), this.ticks[axis].texts[i] ?? ''] as [number, string]]));
+    for (const [x, text] of along('x')) elements.push(lineElement(left + x, top, left + x, top + height), textElement(left + x, top + height + 16, text, { anchor: 'middle' }));
+    for (const [y, text] of along('y')) elements.push(lineElement(left, top + y, right, top + y), textElement(left - 8, top + y + 4, text, { anchor: 'end' }));
+    elements.push(textElement(left + width / 2, top + height + 34, X_TITLES[data.options.x], { anchor: 'middle' }));
+    const pen = new SvgPen();
+    drawLines(pen, this.lines, { ...this.frame(), width, height, ratio: 1 });
+    const { min, max } = plot.scales.x!;
+    for (const mark of data.marks ?? []) {
+      if (mark >= min! && mark <= max!) pen.elements.push(lineElement(plot.valToPos(mark, 'x'), 0, plot.valToPos(mark, 'x'), height, true));
+    }
+    const [w, h] = [short(width), short(height)];
+    elements.push(`<svg x="${short(left)}" y="${short(top)}" width="${w}" height="${h}" viewBox="0 0 ${w} ${h}" overflow="hidden">${pen.elements.join('')}</svg>`);
+    const named = legendElements(legend, left, top + height + 42, width);
+    return pictureOf(right + 16, top + height + 48 + named.height, [...elements, ...named.elements]);
+  }
+
+  /** The colour in which an entry is drawn. */
+  colourOf(trial: number): string {
+    const line = this.lines.find(one => one.key.startsWith(`${trial}:`));
+    return line ? line.style.stroke : PAPER.soft;
   }
 
   private drawMarks(plot: uPlot, ink: string): void {
@@ -297,7 +348,7 @@ export class CurveChart {
     return {
       width: Math.round(plot.bbox.width), height: Math.round(plot.bbox.height), ratio: devicePixelRatio || 1,
       x: [plot.scales.x!.min!, plot.scales.x!.max!], y: [plot.scales.y!.min!, plot.scales.y!.max!],
-      log: Boolean(this.data?.options.log)
+      log: Boolean(this.data?.options.log), logX: Boolean(this.data?.options.logX)
     };
   }
 
@@ -331,6 +382,11 @@ export class CurveChart {
   }
 }
 
+function xTexts(splits: readonly (number | null)[], { x, logX }: PlotOptions): string[] {
+  if (x === 'time') return splits.map(v => (v === null ? '' : clock(v)));
+  return x === 'wall' ? wallTexts(splits) : tickTexts(splits, !logX);
+}
+
 /** A curve as the chart draws it: x values of its axis and smoothed values, grown with it. */
 class Trace {
   readonly key: string;
@@ -351,7 +407,7 @@ class Trace {
   constructor(private curve: Curve, data: ChartData) {
     this.version = curve.version;
     this.smoothing = data.options.smoothing;
-    this.time = data.options.x === 'time';
+    this.time = data.options.x !== 'steps';
     this.origin = data.origin;
     this.key = `${curve.trial}:${curve.version} ${this.time ? `time ${data.origin}` : 'steps'}`;
     if (!this.time) this.xs = curve.steps;
@@ -359,7 +415,7 @@ class Trace {
 
   fits(curve: Curve, data: ChartData): boolean {
     return curve === this.curve && curve.version === this.version && data.options.smoothing === this.smoothing
-      && (data.options.x === 'time') === this.time && (!this.time || data.origin === this.origin)
+      && (data.options.x !== 'steps') === this.time && (!this.time || data.origin === this.origin)
       && (this.time || this.xs === curve.steps);
   }
 
@@ -398,6 +454,7 @@ function coloursOf(host: HTMLElement): Colours {
 
 function styleOf(entry: Entry, colours: Colours, dense: boolean): Style {
   const thin = dense ? 1 / (devicePixelRatio || 1) : 0;
+  if (entry.colour) return { stroke: entry.colour, width: entry.best ? 2.6 : thin || 1.6, alpha: entry.grey ? 0.6 : 1, dots: true };
   if (entry.best) return { stroke: colours.best, width: 2.2, alpha: 1, dots: true };
   if (entry.grey) return { stroke: colours.grey, width: thin || 1.2, alpha: 0.55, dots: true };
   return { stroke: COLORS[entry.index % COLORS.length]!, width: thin || 1.4, alpha: 1, dots: true };

@@ -1,6 +1,7 @@
 /** Polylines on a canvas of their own: all of them once, then only the segments that are new. */
 
 import { Line, Range } from './axes';
+import type { Pen } from './svg';
 
 export interface Style {
   stroke: string;
@@ -16,6 +17,14 @@ export interface Drawable extends Line {
   style: Style;
   /** Indices before which no segment is drawn. */
   gaps: readonly number[];
+  /** Filled around the line, such as a standard deviation; the line does not grow then. */
+  band?: Band;
+}
+
+/** Lower and upper values at each x. */
+export interface Band {
+  low: readonly number[];
+  high: readonly number[];
 }
 
 /** Where values lie on the canvas, in device pixels. */
@@ -25,25 +34,29 @@ export interface Frame {
   x: Range;
   y: Range;
   log: boolean;
+  logX?: boolean;
   ratio: number;
 }
 
 /** Functions from values to device pixels. */
 export function projection(frame: Frame): { x: (value: number) => number; y: (value: number) => number } {
-  const [x0, x1] = frame.x;
-  const f = frame.log ? Math.log10 : (v: number): number => v;
+  const f = frame.log ? Math.log10 : same;
+  const g = frame.logX ? Math.log10 : same;
+  const [x0, x1] = [g(frame.x[0]), g(frame.x[1])];
   const [y0, y1] = [f(frame.y[0]), f(frame.y[1])];
   const kx = frame.width / (x1 - x0 || 1);
   const ky = frame.height / (y1 - y0 || 1);
   return {
-    x: value => (value - x0) * kx,
+    x: value => (frame.logX && value <= 0 ? NaN : (g(value) - x0) * kx),
     y: value => (frame.log && value <= 0 ? NaN : frame.height - (f(value) - y0) * ky)
   };
 }
 
+const same = (value: number): number => value;
+
 function sameFrame(a: Frame | null, b: Frame): boolean {
   return (
-    !!a && a.width === b.width && a.height === b.height && a.log === b.log && a.ratio === b.ratio &&
+    !!a && a.width === b.width && a.height === b.height && a.log === b.log && a.logX === b.logX && a.ratio === b.ratio &&
     a.x[0] === b.x[0] && a.x[1] === b.x[1] && a.y[0] === b.y[0] && a.y[1] === b.y[1]
   );
 }
@@ -72,6 +85,7 @@ export class CurveLayer {
     }
     const at = projection(frame);
     context.lineJoin = 'bevel';
+    if (!grown) for (const line of lines) if (line.band) fill(context, line, line.band, at);
     for (const line of lines) {
       const done = this.drawn.get(line.key) ?? 0;
       if (done < line.xs.length) stroke(context, line, Math.max(0, done - 1), at, frame.ratio);
@@ -88,11 +102,40 @@ export class CurveLayer {
   }
 }
 
+/** Draw all lines once. */
+export function drawLines(pen: Pen, lines: readonly Drawable[], frame: Frame): void {
+  const at = projection(frame);
+  pen.lineJoin = 'bevel';
+  for (const line of lines) if (line.band) fill(pen, line, line.band, at);
+  for (const line of lines) stroke(pen, line, 0, at, frame.ratio);
+}
+
+/** Opacity of what is filled around a line. */
+const BAND = 0.15;
+
+function fill(context: Pen, line: Drawable, band: Band, at: ReturnType<typeof projection>): void {
+  context.fillStyle = line.style.stroke;
+  context.globalAlpha = BAND * line.style.alpha;
+  context.beginPath();
+  let open = false;
+  const places = line.xs.map((_, i) => i);
+  for (const [values, order] of [[band.high, places], [band.low, [...places].reverse()]] as const) {
+    for (const i of order) {
+      const [x, y] = [at.x(line.xs[i]!), at.y(values[i]!)];
+      if (Number.isNaN(x) || Number.isNaN(y)) continue;
+      if (open) context.lineTo(x, y);
+      else context.moveTo(x, y);
+      open = true;
+    }
+  }
+  context.fill();
+}
+
 /** A curve of at most so many points shows each of them. */
 const DOTTED = 12;
 
 function stroke(
-  context: CanvasRenderingContext2D, line: Drawable, from: number,
+  context: Pen, line: Drawable, from: number,
   at: ReturnType<typeof projection>, ratio: number
 ): void {
   const { xs, ys, style } = line;
@@ -134,7 +177,9 @@ export interface Near {
 /** Find the line whose drawn course passes nearest to (px, py), or null if none does within `reach` pixels. */
 export function nearest(lines: readonly Drawable[], frame: Frame, px: number, py: number, reach: number): Near | null {
   const at = projection(frame);
-  const wanted = frame.x[0] + (px / (frame.width || 1)) * (frame.x[1] - frame.x[0]);
+  const share = px / (frame.width || 1);
+  const [x0, x1] = frame.x;
+  const wanted = frame.logX ? x0 * (x1 / x0) ** share : x0 + share * (x1 - x0);
   let found: Near | null = null;
   lines.forEach((line, index) => {
     const i = lowerBound(line.xs, wanted);

@@ -5,7 +5,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { show } from '../../testing/app';
 import { ActionButton } from './Action';
 import { ConfirmDialog } from './ConfirmDialog';
-import { formatAge, formatAgo, formatBytes, formatDuration, formatNumber, formatValue, tickTexts } from './format';
+import { formatAge, formatAgo, formatBytes, formatDuration, formatLasting, formatNumber, formatValue, tickTexts } from './format';
 import { sortRows } from './sorting';
 import { Column, Table } from './Table';
 
@@ -29,6 +29,7 @@ describe('formatting', () => {
     expect([5, 187, 7511].map(formatDuration)).toEqual(['5 s', '3:07', '2:05:11']);
     expect([1, 42, 300, 7200, 200_000].map(s => formatAge(1000, 1000 + s))).toEqual(['now', '42 s', '5 min', '2 h', '2 d']);
     expect([1, 42, 300].map(s => formatAgo(1000, 1000 + s))).toEqual(['just now', '42 s ago', '5 min ago']);
+    expect([0, 9, 42, 300].map(s => formatLasting(1000, 1000 + s))).toEqual(['for a few seconds', 'for a few seconds', 'for 42 s', 'for 5 min']);
     expect(formatBytes(1536)).toBe('1.5 KiB');
     expect(formatValue({ a: 'x'.repeat(100) }).length).toBe(60);
   });

@@ -1,6 +1,7 @@
 /** Format numbers and times, in the same way as the notebook's view. */
 
 import type { Float } from '../../state/wire';
+import { type Zone, zoneNow } from './zone';
 
 const NONE = '–';
 
@@ -86,16 +87,24 @@ export function formatAge(time: number | null | undefined, now: number = Date.no
   return `${Math.floor(s / 86_400)} d`;
 }
 
+/** How long something has lasted in words: for a few seconds, for 3 min; `time` is when it began. */
+export function formatLasting(time: number, now: number = Date.now() / 1000): string {
+  const age = formatAge(time, now);
+  return age === 'now' ? 'for a few seconds' : `for ${age}`;
+}
+
 /** How long ago in words: just now, 3 min ago. */
 export function formatAgo(time: number | null | undefined, now: number = Date.now() / 1000): string {
   const age = formatAge(time, now);
   return age === NONE ? NONE : age === 'now' ? 'just now' : `${age} ago`;
 }
 
-/** A moment as local date and time, to the second. */
-export function formatTime(time: number | null | undefined): string {
+/** A moment as date and time, to the second, in the zone that the user has chosen. */
+export function formatTime(time: number | null | undefined, zone: Zone = zoneNow()): string {
   if (!time) return NONE;
   const d = new Date(time * 1000);
+  if (!Number.isFinite(d.getTime())) return NONE;
+  if (zone === 'utc') return `${d.toISOString().slice(0, 19).replace('T', ' ')} UTC`;
   const pad = (n: number): string => String(n).padStart(2, '0');
   const day = `${d.getFullYear()}-${pad(d.getMonth() + 1)}-${pad(d.getDate())}`;
   return `${day} ${pad(d.getHours())}:${pad(d.getMinutes())}:${pad(d.getSeconds())}`;

@@ -4,6 +4,7 @@ import { useCallback, useEffect, useRef } from 'react';
 
 import { asApiError } from '../../state/api';
 import { useApp } from '../../state/context';
+import type { Event } from '../../state/wire';
 import { useLoaded, type Loaded } from './hooks';
 
 /** GET a path as JSON; the result of the previous path stays until the new one has come. */
@@ -12,13 +13,15 @@ export function useGet<T>(path: string): Loaded<T> {
   return useLoaded<T>(path, signal => api.get<T>(path, signal));
 }
 
-/** Reload when the store gets an event of this kind, at most once in `wait` ms. */
-export function useReloadOn(kind: string, reload: () => void, wait = 1000): void {
+/** Reload when the store gets an event of this kind, which `concerns` it, at most once in `wait` ms. */
+export function useReloadOn(kind: string, reload: () => void, wait = 1000, concerns: (event: Event) => boolean = () => true): void {
   const { store } = useApp();
   const timer = useRef(0);
+  const asked = useRef(concerns);
+  asked.current = concerns;
   useEffect(() => {
     const off = store.onEvent(event => {
-      if (event.kind !== kind || timer.current) return;
+      if (event.kind !== kind || timer.current || !asked.current(event)) return;
       timer.current = window.setTimeout(() => {
         timer.current = 0;
         reload();

@@ -45,7 +45,7 @@ export function EventsTab({ id, version }: { id: number; version: number }): Rea
 }
 
 const COLUMNS: readonly Column<EventRow>[] = [
-  { key: 'time', title: 'Time', width: 172, value: row => row.item.time, render: row => formatTime(row.item.time), descending: true },
+  { key: 'time', title: 'Time', width: 188, value: row => row.item.time, render: row => formatTime(row.item.time), descending: true },
   { key: 'what', title: 'Event', width: 190, value: row => nameText(row.item.what, 60) },
   { key: 'trial', title: 'Trial', width: 64, align: 'right', value: row => row.item.trial_id, render: row => row.item.trial_id ?? '–' },
   { key: 'run', title: 'Run', width: 58, align: 'right', value: row => row.item.run, render: row => row.item.run ?? '–' },

@@ -1,9 +1,9 @@
 /** One experiment in the main area: head, progress, and tabs. */
 
-import { ReactElement, useMemo, useRef, useState } from 'react';
+import { ReactElement, useEffect, useMemo, useRef, useState } from 'react';
 
 import { experimentState, isOver, missedMetric, stateTone } from '../../state/states';
-import { Question, useApp, useStore } from '../../state/context';
+import { type ExperimentTab, Question, useApp, useStore } from '../../state/context';
 import type { ExperimentView as Experiment, GrantList } from '../../state/wire';
 import { ActionButton, formatAgo, Loading, Notice, Progress, useFeed, useLoaded, useNow, useVisible } from '../common';
 import { nameText } from '../common/text';
@@ -25,17 +25,36 @@ import { pauseQuestion } from '../view/unsaved';
 import { Tabs } from '../view/Tabs';
 import { bestPointText, seedsOf, withPoints } from './seeds';
 import { RowCache } from './trialtable';
+import { More } from './More';
 import { SearchTab } from './SearchTab';
 import { TrialsTab } from './TrialsTab';
+import { Go } from '../admin/parts';
+import { useGone } from '../common/rights';
+import { Gone } from '../view/Gone';
 
-export type ExperimentTab = 'curves' | 'trials' | 'search' | 'parallel' | 'config' | 'code' | 'events' | 'checkpoints';
+export type { ExperimentTab };
 
 export function ExperimentView({ id, tab: first = 'curves' }: { id: number; tab?: ExperimentTab }): ReactElement {
   const root = useRef<HTMLDivElement>(null);
   const { feed, state } = useFeed(({ api, store }) => new ExperimentFeed(api, store.channel, id), id, useVisible(root));
+  const { settle, store } = useApp();
+  const me = useStore(s => s.me?.name ?? null);
   const [tab, setTab] = useState<ExperimentTab>(first);
+  useEffect(() => setTab(first), [first]);
+  const choose = (next: ExperimentTab): void => {
+    setTab(next);
+    settle?.({ kind: 'experiment', id, tab: next });
+  };
+  // What another lets one see may be taken away while it is shown; what one may do with it, too.
+  const owner = state?.model?.experiment.owner;
+  const gone = useGone<Experiment>(owner !== undefined && me !== null && owner !== me ? `experiments/${id}` : null, view => {
+    if (view.may === feed?.getState().model?.experiment.may) return;
+    feed?.learn(view);
+    store.learn({ experiment: { ...view, config: null, notes: null } });
+  });
   let body: ReactElement;
-  if (state?.model && feed) body = <Shown feed={feed} state={state} tab={tab} onTab={setTab} />;
+  if (gone) body = <Gone what={`experiment ${id}`} />;
+  else if (state?.model && feed) body = <Shown feed={feed} state={state} tab={tab} onTab={choose} />;
   else if (state?.error) body = <Missing error={state.error} what={`Experiment ${id}`} onRetry={() => void feed?.start()} />;
   else body = <Loading what={`Loading experiment ${id}`} />;
   return <div ref={root} className="det-view-main" aria-busy={!state?.model && !state?.error}>{body}</div>;
@@ -46,6 +65,7 @@ function Shown({ feed, state, tab, onTab }: {
 }): ReactElement {
   const { api, store, navigate } = useApp();
   const me = useStore(s => s.me);
+  const [editing, setEditing] = useState(false);
   const now = useNow(5000);
   const model = state.model!;
   const e = model.experiment;
@@ -62,6 +82,10 @@ function Shown({ feed, state, tab, onTab }: {
   const run = useAction<Experiment>(`experiment ${e.id}`, verb => `experiments/${e.id}/${verb}`, learn, (verb): Promise<Question | null> => (verb === 'pause' ? pauseQuestion(api, e) : Promise.resolve(null)));
   const bestSeeded = useMemo(() => bestPointText(rows, e.smaller_is_better), [rows, e.smaller_is_better]);
   const grants = useLoaded(`${e.id} ${e.state}`, signal => api.get<GrantList>(`experiments/${e.id}/grants`, signal));
+  const annotated = (view: Experiment): void => {
+    feed.learn(view);
+    store.learn({ experiment: { ...view, config: null, notes: null } });
+  };
   const tabs = [
     { key: 'curves', label: 'Learning curves' },
     { key: 'trials', label: 'Trials', note: rows.length || null },
@@ -77,22 +101,18 @@ function Shown({ feed, state, tab, onTab }: {
       <Header
         title={e.name || `experiment ${e.id}`} kind={`Experiment ${e.id}`} state={experimentState(e)} about={e.pending_reason}
         warning={missedMetric(e)}
+        numbers={[...progressParts(e, now), ...(bestSeeded ? [bestSeeded] : [])]}
+        progress={<Progress value={e.state === 'COMPLETED' ? 1 : e.progress} label="Progress of the search" tone={missedMetric(e) ? 'warn' : stateTone(e.state)} />}
         facts={[
-          nameText(e.owner, 40), e.searcher && nameText(e.searcher, 40), e.unmanaged && 'evaluated by hand', `submitted ${formatAgo(e.created_at, now)}`, sharedWith(grants.data),
+          nameText(e.owner, 40), placeOf(e, me?.name ?? ''), e.searcher && nameText(e.searcher, 40), e.unmanaged && 'evaluated by hand', `submitted ${formatAgo(e.created_at, now)}`, sharedWith(grants.data),
           ...e.labels.map(label => `#${nameText(label, 40)}`), e.archived_at !== null && e.archived_at !== undefined && 'archived'
         ]}
         actions={experimentActions(e, me)} onAction={run}
+        more={<More experiment={e} me={me} onEdit={() => setEditing(true)} onSaved={annotated} />}
       >
-        <ActionButton label="Clone…" why={readOnly(me)} onRun={() => navigate({ kind: 'new', from: e.id })} />
+        <ActionButton label="Fork…" why={readOnly(me)} onRun={() => navigate({ kind: 'new', from: e.id })} />
       </Header>
-      <div className="det-head-progress">
-        <Progress value={e.state === 'COMPLETED' ? 1 : e.progress} label="Progress of the search" tone={missedMetric(e) ? 'warn' : stateTone(e.state)} />
-        <p className="det-head-numbers">{[...progressParts(e, now), ...(bestSeeded ? [bestSeeded] : [])].map((part, i) => <span key={i}>{part}</span>)}</p>
-      </div>
-      <Annotations
-        experiment={e} me={me}
-        onSaved={view => { feed.learn(view); store.learn({ experiment: { ...view, config: null, notes: null } }); }}
-      />
+      <Annotations experiment={e} editing={editing} onClose={() => setEditing(false)} onSaved={annotated} />
       <LinkNotice link={state.link} onRetry={feed.retry} />
       {e.deletion ? (
         <Notice tone={e.deletion.failure ? 'bad' : 'paused'}>
@@ -115,6 +135,19 @@ function Shown({ feed, state, tab, onTab }: {
       </Tabs>
     </>
   );
+}
+
+/** Name of everybody's personal workspace, and of the project for what names none: no need to tell. */
+const NOWHERE = 'Uncategorized';
+
+/** The workspace and project where it lies, as a link; null if that is its owner's personal one. */
+function placeOf(e: Experiment, me: string): ReactElement | null {
+  const { workspace, project, workspace_id: at, project_id: inside } = e;
+  if (at === null || inside === null || !workspace || (workspace.endsWith(NOWHERE) && project === NOWHERE)) return null;
+  const place = workspace.includes('/') || e.owner === me ? workspace : `${e.owner}/${workspace}`;
+  const shown = project === NOWHERE ? place : `${workspace === NOWHERE ? 'Personal' : place} / ${project}`;
+  const to = project === NOWHERE ? { kind: 'workspace', workspace: String(at) } as const : { kind: 'project', workspace: String(at), project: String(inside) } as const;
+  return <>in <Go to={to}><bdi>{nameText(shown, 160)}</bdi></Go></>;
 }
 
 /** Users and groups named in the head. */

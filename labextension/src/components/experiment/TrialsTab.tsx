@@ -1,18 +1,20 @@
 /** The trials: filter, choice of columns, and the table. */
 
-import { ReactElement, useDeferredValue, useId, useMemo, useRef, useState } from 'react';
+import { ReactElement, useMemo, useRef, useState } from 'react';
 
 import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
 import type { ExperimentView } from '../../state/wire';
 import { Column, EmptyState, Menu, plural, StateBadge, Table } from '../common';
-import { nameText } from '../common/text';
+import { nameText, visible } from '../common/text';
+import { FilterBox } from '../finding/FilterBox';
 import { ColumnPicker } from '../view/ColumnPicker';
 import { notSteered, trialActs } from '../search';
 import { endWord, toneState } from '../view/progress';
 import { useMetricColumns } from './metriccolumns';
 import { bestPoint } from './seeds';
-import { columnsOf, filterOf, TrialColumn, TrialRow, whyStopped, widthOf } from './trialtable';
+import { columnsOf, filterOf, isWords, TrialColumn, TrialRow, whyStopped, widthOf } from './trialtable';
+import { useMatching } from './useMatching';
 
 const key = (row: TrialRow): string => String(row.trial.id);
 
@@ -22,10 +24,10 @@ export function TrialsTab({ experiment: e, rows, surplus, onLearn }: {
   const app = useApp();
   const { navigate } = app;
   const me = useStore(s => s.me);
-  const id = useId();
   const [filter, setFilter] = useState('');
   const [choice, setChoice] = useState<ReadonlyMap<string, boolean>>(new Map());
-  const wanted = useDeferredValue(filter);
+  const asks = !isWords(filter);
+  const box = useRef<HTMLInputElement>(null);
   // Columns depend on the rows, but must not be rebuilt with every report.
   const names = useMemo(() => columnSignature(rows), [rows]);
   const metrics = useMetricColumns(e, rows, choice);
@@ -36,7 +38,13 @@ export function TrialsTab({ experiment: e, rows, surplus, onLearn }: {
     // eslint-disable-next-line react-hooks/exhaustive-deps -- names: what of the rows the columns depend on
   }, [names, metrics, e.metric, e.smaller_is_better, e.config]);
   const shown = useMemo(() => columns.filter(column => choice.get(column.key) ?? column.usual), [columns, choice]);
-  const found = useMemo(() => (wanted.trim() ? rows.filter(filterOf(wanted, columns)) : rows), [rows, columns, wanted]);
+  const over = rows.filter(row => isOver(row.trial.state)).length;
+  const matching = useMatching(e.id, asks ? filter : null, `${rows.length} ${over}`);
+  const found = useMemo(() => {
+    if (asks) return matching.ids ? rows.filter(row => matching.ids!.has(row.trial.id)) : rows;
+    return filter ? rows.filter(filterOf(filter, columns)) : rows;
+  }, [rows, columns, filter, asks, matching.ids]);
+  const waits = asks && !matching.ids && !matching.problem;
   // Menus are made when they open, from what is known then.
   const now = useRef({ e, me, onLearn });
   now.current = { e, me, onLearn };
@@ -59,18 +67,15 @@ export function TrialsTab({ experiment: e, rows, surplus, onLearn }: {
   return (
     <div className="det-trials-tab">
       <div className="det-controls">
-        <label htmlFor={id} className="det-hidden">Filter trials</label>
-        <input
-          id={id} className="det-input det-grow" type="search" value={filter} placeholder="Filter: words, lr<0.01, state:error"
-          onChange={event => setFilter(event.target.value)}
-        />
+        <FilterBox table="trials" value={filter} problem={matching.problem} inputRef={box} onApply={setFilter} />
         <ColumnPicker always="trial" columns={columns} isShown={column => choice.get(column.key) ?? column.usual}
           onChange={(column, on) => setChoice(new Map(choice).set(column, on))} onReset={() => setChoice(new Map())} />
         <span className="det-soft det-num" role="status">
-          {wanted.trim() ? `${found.length} of ${plural(rows.length, 'trial')}` : plural(rows.length, 'trial')}
+          {waits ? 'Filtering …' : filter && !matching.problem ? `${found.length} of ${plural(rows.length, 'trial')}` : plural(rows.length, 'trial')}
           {surplus ? ' (more are not shown)' : ''}
         </span>
       </div>
+      {matching.notes.map(note => <p key={note} className="det-soft" role="note">{visible(note)}</p>)}
       <Table
         label={`Trials of experiment ${e.id}`} rows={found} columns={drawn} rowKey={key} maxHeight="var(--det-table-height, 60vh)"
         initialSort={{ key: seeded ? 'mean' : 'best', descending: !e.smaller_is_better }}

@@ -20,7 +20,7 @@ import { metricsOf } from '../view/metrics';
 import { lastValues, metricColumns } from './metriccolumns';
 import { ExperimentModel } from './model';
 import { greyed, progressParts, remaining } from '../view/progress';
-import { columnsOf, filterOf, RowCache, stateText } from './trialtable';
+import { columnsOf, filterOf, isWords, RowCache, stateText } from './trialtable';
 
 const METRIC = { group: 'validation', name: 'validation_error' };
 const ME = { name: 'alice', scopes: ['custom:detlab:write!user=alice'], admin: false };
@@ -165,8 +165,10 @@ describe('words', () => {
     expect(why({ state: 'COMPLETED' })).toEqual(Array(4).fill('The experiment has ended (completed).'));
     expect(why({ state: 'STOPPING_CANCELED' })[3]).toBeNull();
     expect(why({ may: 'read' }, { ...ME, name: 'bob' })[3]).toMatch(/alice/);
-    expect(forbidden({ ...ME, scopes: ['custom:detlab:read'] }, 'alice')).toMatch(/custom:detlab:write/);
-    expect(forbidden({ name: 'root', scopes: ['custom:detlab:admin'], admin: true }, 'alice')).toBeNull();
+    expect(forbidden({ ...ME, scopes: ['custom:detlab:read'] }, { owner: 'alice', may: 'own' })).toMatch(/custom:detlab:write/);
+    expect(forbidden({ name: 'root', scopes: ['custom:detlab:admin'], admin: true }, { owner: 'alice', may: 'read' })).toBeNull();
+    expect(forbidden({ ...ME, name: 'bob' }, { owner: 'alice', may: 'read' })).toMatch(/Only its owner, alice/);
+    expect(forbidden({ ...ME, name: 'bob' }, { owner: 'alice', may: 'write' })).toBeNull();
   });
 
   it('let whom the owner lets change an experiment manage it and its trials, not whom they let look', () => {
@@ -180,6 +182,8 @@ describe('words', () => {
     for (const why of whys('read')) expect(why).toMatch(/^Read-only: alice can allow you to change it .*det experiment share 12/);
     for (const why of whys('write', { ...bob, scopes: ['custom:detlab:read'] })) expect(why).toMatch(/custom:detlab:write/);
     expect(trialActions(trial(19, 20), null, bob)[0]!.why).toMatch(/not loaded yet/);
+    expect(trialActions(trial(19, 20), experiment({ searcher: 'single' }), bob)[0]!.tip).toBe('The trial ends now, and its experiment with it');
+    expect(trialActions(trial(19, 20), experiment({ searcher: 'random' }), bob)[0]!.tip).toBe('The trial ends now; its experiment continues');
     expect(experimentActions(experiment({ may: 'read', owner: 'x\u202e<b>' }), bob)[3]!.why).not.toMatch(/\u202e/);
   });
 
@@ -224,16 +228,15 @@ describe('the table of trials', () => {
     expect(table(trial(8, 9, { hparams: { lr: 1 } })).map(([title]) => title), 'nothing is due: only what there is').toEqual(['lr']);
   });
 
-  it('filters by words and by terms', () => {
+  it('looks for words, and leaves all else to the language of filters', () => {
     const found = (text: string): number => rows.filter(filterOf(text, columns)).length;
     expect(found('error')).toBe(1);
-    expect(found('state:error')).toBe(1);
-    expect(found('state:failed')).toBe(1);
-    expect(found('index<5')).toBe(5);
-    expect(found('trial>=105 trial!=107')).toBe(14);
-    expect(found('optimizer=adam') + found('optimizer=sgd') + found('optimizer=adamw')).toBe(20);
+    expect(found('failed error')).toBe(1);
     expect(found('nothing-like-this')).toBe(0);
-    expect(found('lr<0.001 optimizer=adam')).toBe(rows.filter(r => Number(r.hparams.lr) < 0.001 && r.hparams.optimizer === 'adam').length);
+    for (const words of ['error', 'adam 0.01', 'node-2']) expect(isWords(words)).toBe(true);
+    for (const asked of ['loss < 0.1', 'size>100', 'state = completed', 'state:error', 'loss is null', 'hparams.lr in [1]', '"a b"']) {
+      expect(isWords(asked)).toBe(false);
+    }
   });
 
   it('keeps the rows of trials that did not change', () => {
@@ -284,13 +287,38 @@ describe('the view', () => {
     expect(done).toEqual(['navigate {"kind":"trial","id":101,"experiment":12}']);
   });
 
-  it('filters, and says when nothing matches', async () => {
-    open();
+  it('filters by the language of filters, which the master reads, and by words', async () => {
+    const { fixtures } = open();
+    const get = fixtures.get.bind(fixtures);
+    const message = "the filter cannot be read at column 7: a value is missing\n  loss <\n        ^";
+    const asked: string[] = [];
+    fixtures.get = async <T,>(path: string): Promise<T> => {
+      const filter = new URLSearchParams(path.split('?')[1]).get('filter');
+      if (path.startsWith('filters/') || filter === null) return get<T>(path);
+      asked.push(path);
+      if (filter === 'loss <') throw new ApiError(422, { message, problems: [{ path: 'filter', message, hint: null, level: 'error' }] });
+      if (path.startsWith('trials?')) return { items: [], columns: [], notes: filter.startsWith('lss') ? ['nothing has a metric lss'] : [], next: null } as T;
+      const all = await get<{ items: TrialView[] }>('experiments/12/trials');
+      return { items: filter.startsWith('lss') ? [] : all.items.slice(0, 3), next: null } as T;
+    };
     await screen.findByRole('grid');
-    fireEvent.change(screen.getByRole('searchbox'), { target: { value: 'index<3' } });
+    const box = screen.getByRole('combobox', { name: 'Filter trials' });
+    const apply = (text: string): void => {
+      fireEvent.change(box, { target: { value: text } });
+      fireEvent.click(screen.getByRole('button', { name: 'Filter' }));
+    };
+    apply('hparams.lr < 0.01');
     await screen.findByText('3 of 20 trials');
-    fireEvent.change(screen.getByRole('searchbox'), { target: { value: 'zzz' } });
+    expect(asked[asked.length - 1]).toBe('experiments/12/trials?filter=hparams.lr+%3C+0.01&limit=1000');
+    apply('loss <');
+    expect([...(await screen.findByRole('alert')).children].map(part => part.textContent).join('\n')).toBe(message);
+    apply('lss < 1');
+    await screen.findByText('nothing has a metric lss');
     await screen.findByText('No trial matches the filter.');
+    const before = asked.length;
+    apply('error');
+    await screen.findByText('1 of 20 trials');
+    expect(asked.length).toBe(before);
   });
 
   it('moves between tabs by arrow keys', async () => {

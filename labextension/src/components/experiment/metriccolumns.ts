@@ -61,6 +61,19 @@ export function frontOf(e: ExperimentView, values: LastValues): ReadonlySet<numb
   return new Set(points.filter(one => !points.some(other => beats(other.costs, one.costs))).map(one => one.trial));
 }
 
+/** The front; of a search with seeds by the means of each point, all of whose trials are on it. */
+export function seededFront(e: ExperimentView, values: LastValues, rows: readonly TrialRow[]): ReadonlySet<number> {
+  const points = [...new Set(rows.flatMap(row => row.point ?? []))];
+  if (!points.length) return frontOf(e, values);
+  const means = new Map(points.map(point => {
+    const found = point.rows.flatMap(row => values.get(row.trial.id) ?? []);
+    const names = [...(found[0]?.keys() ?? [])].filter(name => found.every(one => one.has(name)));
+    return [point.rows[0]!.trial.id, new Map(names.map(name => [name, found.reduce((sum, one) => sum + one.get(name)!, 0) / found.length]))];
+  }));
+  const front = frontOf(e, means);
+  return new Set(points.filter(point => front.has(point.rows[0]!.trial.id)).flatMap(point => point.rows.map(row => row.trial.id)));
+}
+
 /** The last value of each series; a validation metric goes before one of the same name in another group. */
 export function lastValues(curves: CurvesView['curves']): LastValues {
   const found = new Map<number, Map<string, number>>();
@@ -76,9 +89,9 @@ export function lastValues(curves: CurvesView['curves']): LastValues {
 }
 
 /** A column for each metric, and one for the front; objectives are shown unless the user says otherwise. */
-export function metricColumns(e: ExperimentView, names: readonly string[], values: LastValues): TrialColumn[] {
+export function metricColumns(e: ExperimentView, names: readonly string[], values: LastValues, rows: readonly TrialRow[] = []): TrialColumn[] {
   const objectives = objectivesOf(e);
-  const front = frontOf(e, values);
+  const front = seededFront(e, values, rows);
   const columns = names.map((name): TrialColumn => {
     const value = (row: TrialRow): number | null => values.get(row.trial.id)?.get(name) ?? null;
     return {
@@ -115,5 +128,5 @@ export function useMetricColumns(
   ));
   const values = useMemo(() => lastValues((loaded.data ?? []).flatMap(part => part.curves)), [loaded.data]);
   // eslint-disable-next-line react-hooks/exhaustive-deps -- as above
-  return useMemo(() => metricColumns(e, names, values), [e.config, names, values]);
+  return useMemo(() => metricColumns(e, names, values, rows), [e.config, names, values, rows.length]);
 }

@@ -1,7 +1,7 @@
 /** The fold of an experiment's snapshot and stream, without rendering or network. */
 
 import type { CurvesView, Event, ExperimentView, SeriesView, TrialView } from '../../state/wire';
-import { Curve, addPoint, curveOf, decodeNumber, emptyCurve, finite, thin } from '../charts/curve';
+import { Curve, addPoint, curveOf, decodeNumber, emptyCurve, finite, noteInfinite, thin } from '../charts/curve';
 import type { Metric } from '../view/metrics';
 
 /** Points kept of one curve; the stream adds to the snapshot's until twice as many, then they are thinned. */
@@ -76,7 +76,10 @@ export class ExperimentModel {
       this.curves.set(trial, (curve = emptyCurve(trial)));
     }
     const added = addPoint(curve, Number(data.steps_completed ?? 0), finite(value), event.time ?? NaN, Number(data.run ?? 0));
-    if (added) thin(curve, MAX_POINTS);
+    if (added) {
+      noteInfinite(curve, Number(data.steps_completed ?? 0), value);
+      thin(curve, MAX_POINTS);
+    }
     return added;
   }
 

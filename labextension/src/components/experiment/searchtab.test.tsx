@@ -1,7 +1,7 @@
 /** The search tab: which figure is asked for, what plotly.js gets, and what is said when there is none. */
 
 import { fireEvent, screen, waitFor } from '@testing-library/react';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 
 import { experiment, trial } from '../../harness/fixtures';
 import { ApiError } from '../../state/api';
@@ -27,12 +27,34 @@ class FakePlotly implements Plotly {
     this.drawn.push({ data, layout: layout as Record<string, unknown> });
   }
   purge(): void { this.purged += 1; }
+  async toImage({ layout }: { layout: object }): Promise<string> {
+    return `<svg xmlns="http://www.w3.org/2000/svg"><text>${(layout as { title: { text: string } }).title.text}</text></svg>`;
+  }
 }
 
 const rows = new RowCache().of([trial(0, 3), trial(1, 3), trial(2, 3)]);
 const tab = <SearchTab experiment={{ ...experiment(), id: 12 }} rows={rows} version={1} onLearn={() => undefined} />;
 
 describe('the search tab', () => {
+  it('saves its figure as SVG, on paper white and with its title, under a name that is a file name', async () => {
+    const files: [string, Blob][] = [];
+    let made: Blob | null = null;
+    Object.assign(URL, { createObjectURL: (file: Blob) => { made = file; return 'blob:x'; }, revokeObjectURL: () => undefined });
+    const click = vi.spyOn(HTMLAnchorElement.prototype, 'click').mockImplementation(function (this: HTMLAnchorElement) { files.push([this.download, made!]); });
+    show(tab, { [`${FIGURES}/best_so_far`]: FIGURE }, { plotly: async () => new FakePlotly() });
+    fireEvent.click(await screen.findByRole('button', { name: /^Image of Best <b>loss/ }));
+    fireEvent.click(screen.getByRole('menuitem', { name: 'Save as SVG' }));
+    await waitFor(() => expect(files).toHaveLength(1));
+    expect(files[0]![0]).toBe('Best-b-loss-b.svg');
+    const text = await new Promise(done => {
+      const reader = new FileReader();
+      reader.onload = () => done(reader.result);
+      reader.readAsText(files[0]![1]);
+    });
+    expect(text).toContain('Best &lt;b&gt;loss&lt;/b&gt;');
+    click.mockRestore();
+  });
+
   it('draws the best so far first, without a title of plotly, and with that text as text', async () => {
     const plotly = new FakePlotly();
     const { api } = show(tab, { [`${FIGURES}/best_so_far`]: FIGURE }, { plotly: async () => plotly });

@@ -1,7 +1,7 @@
 /** The trials table without its picture: columns and filter (sorting and drawing are the common table's). */
 
 import type { TrialView } from '../../state/wire';
-import { isOver, shownState, stateWord } from '../../state/states';
+import { isOver, shownState, stateWord, tookOf } from '../../state/states';
 import { Value, flatten } from '../charts/parallel';
 import { spaceOf } from '../charts/scales';
 import { formatDuration, formatNumber, formatPercent, formatValue, toNumber } from '../common/format';
@@ -53,8 +53,7 @@ const USUAL_HPARAMS = 8;
 export function columnsOf(
   rows: readonly TrialRow[], metric: string, smallerIsBetter: boolean, now: () => number, space?: unknown
 ): TrialColumn[] {
-  const took = ({ trial }: TrialRow): number | null =>
-    trial.started_at ? (trial.ended_at ?? now()) - trial.started_at : null;
+  const took = ({ trial }: TrialRow): number | null => tookOf(trial, now());
   const number = (key: string, title: string, value: TrialColumn['value'], more: Partial<TrialColumn> = {}): TrialColumn =>
     ({ key, title, value, text: row => formatNumber(value(row) as number | null), numeric: true, usual: true, ...more });
   return [
@@ -122,48 +121,18 @@ export function stateText(trial: TrialView): string {
 
 type Test = (row: TrialRow) => boolean;
 
-const TERM = /^(.+?)(<=|>=|!=|=|<|>|:)(.+)$/;
+const WORDS = /^[\w\s.#+-]*$/;
+const OF_THE_LANGUAGE = /\b(is|in|contains)\b/i;
 
-/**
- * What a filter text asks for: words that must occur somewhere in a row, and terms such as `lr<0.01`,
- * `state:error`, `optimizer=adam` on a column by its title or key.
- */
+/** Whether a filter is words to look for in the rows; all else is in the language of filters, which the master reads. */
+export function isWords(text: string): boolean {
+  return WORDS.test(text) && !OF_THE_LANGUAGE.test(text);
+}
+
+/** What words ask for: each must occur somewhere in a row. */
 export function filterOf(text: string, columns: readonly TrialColumn[]): Test {
-  const words = text.match(/"[^"]*"|\S+/g) ?? [];
-  const tests = words.map(word => {
-    const plain = word.replace(/^"|"$/g, '');
-    const match = word.startsWith('"') ? null : TERM.exec(plain);
-    const column = match && columnNamed(match[1]!, columns);
-    return match && column ? termTest(column, match[2]!, match[3]!) : wordTest(plain.toLowerCase(), columns);
-  });
-  return row => tests.every(test => test(row));
-}
-
-function columnNamed(name: string, columns: readonly TrialColumn[]): TrialColumn | undefined {
-  const wanted = name.toLowerCase();
-  return columns.find(c => [c.key, c.title, c.key.replace(/^hp:/, '')].some(label => label.toLowerCase() === wanted));
-}
-
-function termTest(column: TrialColumn, operator: string, wanted: string): Test {
-  const limit = Number(wanted);
-  return row => {
-    const value = column.value(row);
-    if (operator === ':') return searchedText(column, row).includes(wanted.toLowerCase());
-    if (value === null || value === undefined) return operator === '!=';
-    const same = typeof value === 'number' ? value === limit : value.toLowerCase() === wanted.toLowerCase();
-    switch (operator) {
-      case '=': return same;
-      case '!=': return !same;
-      case '<': return typeof value === 'number' && value < limit;
-      case '>': return typeof value === 'number' && value > limit;
-      case '<=': return typeof value === 'number' && value <= limit;
-      default: return typeof value === 'number' && value >= limit;
-    }
-  };
-}
-
-function wordTest(word: string, columns: readonly TrialColumn[]): Test {
-  return row => columns.some(column => searchedText(column, row).includes(word));
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  return row => words.every(word => columns.some(column => searchedText(column, row).includes(word)));
 }
 
 function searchedText(column: TrialColumn, row: TrialRow): string {

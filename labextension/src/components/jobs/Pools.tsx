@@ -5,7 +5,7 @@ import type { ReactElement } from 'react';
 import { useApp, useStore } from '../../state/context';
 import type { BatchSystemView, ElasticPoolList, ElasticPoolView, PoolList, PoolView } from '../../state/wire';
 import { useGet, useReloadOn } from '../common/load';
-import { formatAge, plural, useLoaded, useNow } from '../common';
+import { formatLasting, plural, useLoaded, useNow } from '../common';
 import { nameText } from '../common/text';
 
 const RELOAD_MS = 3000;
@@ -44,7 +44,7 @@ export function CloudNotes({ pool, cloud }: { pool: PoolView; cloud: ElasticPool
       {plain && <div className="det-reason">No agents now: the pool launches them when work is queued and stops idle ones.</div>}
       {coming.map(one => (
         <div key={one.id} className="det-reason" data-tone="running">
-          {nameText(one.agent_id)} is launching: {nameText(one.state)} for {formatAge(one.launched_at, now)}
+          {nameText(one.agent_id)} is launching: {nameText(one.state)} {formatLasting(one.launched_at, now)}
         </div>
       ))}
       {cloud && cloud.wanted > 0 && (

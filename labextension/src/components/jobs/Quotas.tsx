@@ -23,7 +23,7 @@ export function whose(quota: Pick<QuotaView, 'kind' | 'name'>, me: string): stri
 }
 
 /** `4 of 6 slots in use, 2 queued`. */
-export function usedWords(quota: QuotaView): string {
+export function usedWords(quota: Pick<QuotaView, 'slots' | 'held' | 'waiting'>): string {
   return `${quota.held} of ${plural(quota.slots, 'slot')} in use${quota.waiting ? `, ${quota.waiting} queued` : ''}`;
 }
 

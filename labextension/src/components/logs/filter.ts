@@ -14,9 +14,27 @@ export interface LogFilter {
   /** The least severe that is shown; '' shows lines without a level, too. */
   level: Level | '';
   search: string;
+  /** The search is a regular expression, in RE2's syntax: the service alone matches it, in bounded time. */
+  regex: boolean;
+  /** Seconds since the epoch, the first one included. */
+  since: number | null;
+  until: number | null;
+  /** So many lines before and after each line that fits. */
+  context: number;
 }
 
-export const NO_FILTER: LogFilter = { rank: null, node: '', level: '', search: '' };
+export const NO_FILTER: LogFilter = { rank: null, node: '', level: '', search: '', regex: false, since: null, until: null, context: 0 };
+
+/** Whether a filter leaves lines out. */
+export function picky(filter: LogFilter): boolean {
+  const { rank, node, level, search, since, until } = filter;
+  return rank !== null || node !== '' || level !== '' || search !== '' || since !== null || until !== null;
+}
+
+/** Whether only the service can say which lines fit, and which stand around them. */
+export function byService(filter: LogFilter): boolean {
+  return (filter.regex && filter.search !== '') || (filter.context > 0 && picky(filter));
+}
 
 /** Lines kept in memory; the oldest go first. */
 export const KEPT = 50_000;
@@ -31,6 +49,8 @@ export interface ShownLine {
   time: number;
   run: number;
   text: string;
+  /** It only stands beside a line that fits. */
+  context?: boolean;
 }
 
 export function shownLine(line: LogLine): ShownLine {
@@ -65,15 +85,20 @@ export function withMarks(lines: readonly ShownLine[]): LogRow[] {
 
 /** Whether a line passes the filter. Severity counts from the filter's level up; case does not count in a search. */
 export function passes(line: ShownLine, filter: LogFilter): boolean {
+  if (line.context) return filter.context > 0;
   if (filter.rank !== null && line.rank !== filter.rank) return false;
   if (filter.node && line.node !== filter.node) return false;
   if (filter.level && severity(line.level) < severity(filter.level)) return false;
-  return !filter.search || line.text.toLowerCase().includes(filter.search.toLowerCase());
+  if (filter.since !== null && line.time < filter.since) return false;
+  if (filter.until !== null && line.time >= filter.until) return false;
+  return !filter.search || filter.regex || line.text.toLowerCase().includes(filter.search.toLowerCase());
 }
 
 function severity(level: string | null): number {
   return LEVELS.indexOf((level ?? '') as Level);
 }
+
+const NONE: ReadonlySet<number> = new Set();
 
 /** Lines by id, ascending and without doubles: a stream that was taken up again may repeat some. */
 export class LogBuffer {
@@ -89,10 +114,10 @@ export class LogBuffer {
     return this.lines.length ? this.lines[this.lines.length - 1]!.id : 0;
   }
 
-  /** Add lines; returns how many were new. */
-  add(more: readonly LogLine[]): number {
+  /** Add lines; returns how many were new. `context`: ids of those that only stand beside one that fits. */
+  add(more: readonly LogLine[], context: ReadonlySet<number> = NONE): number {
     const last = this.last;
-    const fresh = more.map(shownLine).filter(line => line.id > last || line.id === 0);
+    const fresh = this.marked(more, context).filter(line => line.id > last || line.id === 0);
     for (const line of fresh) {
       this.note(line);
       this.lines.push(line);
@@ -111,12 +136,22 @@ export class LogBuffer {
   }
 
   /** Put older lines before the others, as many as fit; doubles are left out. */
-  prepend(older: readonly LogLine[]): void {
+  prepend(older: readonly LogLine[], context: ReadonlySet<number> = NONE): void {
     const first = this.lines[0]?.id ?? Infinity;
-    const fresh = older.map(shownLine).filter(line => line.id < first);
+    const fresh = this.marked(older, context).filter(line => line.id < first);
     fresh.forEach(line => this.note(line));
     const room = Math.max(0, this.kept - this.lines.length);
     this.lines = [...fresh.slice(Math.max(0, fresh.length - room)), ...this.lines];
+  }
+
+  /** Lines as they are shown; one that was there beside another, and fits itself, is no mere context any more. */
+  private marked(lines: readonly LogLine[], context: ReadonlySet<number>): ShownLine[] {
+    const shown = lines.map(line => (context.has(line.id) ? { ...shownLine(line), context: true } : shownLine(line)));
+    const fits = new Set(shown.filter(line => !line.context).map(line => line.id));
+    if (this.lines.some(line => line.context && fits.has(line.id))) {
+      this.lines = this.lines.map(line => (line.context && fits.has(line.id) ? { ...line, context: false } : line));
+    }
+    return shown;
   }
 
   /** What can be chosen. */

@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { EditModel as ModelEdit, EditVersion as VersionEdit, ModelView, VersionView } from '../../state/wire';
 import { nameText } from '../common/text';
 import { words } from './dialogs/NewModel';
-import { FieldsForm, metadataChange, metadataOf, metadataText, type FormField } from './fields';
+import { FieldsForm, metadataChange, metadataOf, metadataText, type FormField } from '../admin/fields';
 import { modelOf, nameProblem, referenceTo } from './model';
 import { modelPath, versionPath } from './paths';
 
@@ -32,7 +32,7 @@ export function EditModel({ model, onSaved, onCancel }: {
       ...(now.name!.trim() !== before.name && { name: now.name!.trim() }),
       ...(now.description !== before.description && { description: now.description }),
       ...(now.labels !== before.labels && { labels: words(now.labels!) }),
-      ...(now.notes !== before.notes && { notes: now.notes }),
+      ...(now.notes !== before.notes && { notes: now.notes, notes_before: before.notes }),
       ...(now.metadata !== before.metadata && metadataChange(model.metadata, metadataOf(now.metadata!).value))
     };
     onSaved(Object.keys(changes).length ? await api.post<ModelView>(`${modelPath(referenceTo(model))}/edit`, changes) : model);
@@ -59,7 +59,7 @@ export function EditVersion({ version, onSaved, onCancel }: {
       ...(now.name !== before.name && { name: now.name }),
       ...(now.semver!.trim() !== before.semver && { semver: now.semver!.trim() }),
       ...(now.comment !== before.comment && { comment: now.comment }),
-      ...(now.notes !== before.notes && { notes: now.notes }),
+      ...(now.notes !== before.notes && { notes: now.notes, notes_before: before.notes }),
       ...(now.metadata !== before.metadata && metadataChange(version.metadata, metadataOf(now.metadata!).value))
     };
     onSaved(Object.keys(changes).length ? await api.post<VersionView>(`${versionPath(modelOf(version), version.version)}/edit`, changes) : version);

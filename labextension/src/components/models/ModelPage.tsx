@@ -8,11 +8,14 @@ import { Go } from '../admin/parts';
 import { ActionButton, formatAgo, formatTime, Loading, Menu, Notice, plural, useLoaded, useNow } from '../common';
 import { useAct } from '../common/load';
 import { nameText } from '../common/text';
+import { useTeams } from '../workspaces/load';
 import { Markdown } from '../view/Markdown';
 import { Missing } from '../view/Missing';
+import { Gone } from '../view/Gone';
 import { Tabs } from '../view/Tabs';
 import { Moving, Words } from './Chips';
 import { MoveLabel } from './dialogs/MoveLabel';
+import { MoveModel } from './dialogs/MoveModel';
 import { EditModel } from './EditModel';
 import { LabelHistory } from './LabelHistory';
 import { closedModel, ownersModel, referenceTo } from './model';
@@ -27,7 +30,9 @@ type Tab = 'versions' | 'labels' | 'metadata' | 'sharing';
 export function ModelPage({ name }: { name: string }): ReactElement {
   const { api } = useApp();
   const { data, error, reload } = useLoaded(modelPath(name), signal => api.get<ModelView>(modelPath(name), signal));
+  const me = useStore(s => s.me?.name ?? null);
   useModelEvents(reload);
+  if (error && data && data.owner !== me && (error.status === 404 || error.status === 403)) return <Gone what={`model ${nameText(data.name, 80)}`} />;
   if (error && (!data || error.status === 404)) return <Missing error={error} what={`Model ${nameText(name, 80)}`} onRetry={reload} />;
   if (!data) return <Loading what={`Loading model ${nameText(name, 80)}`} />;
   return <Shown key={data.id} model={data} reload={reload} />;
@@ -44,7 +49,8 @@ function Shown({ model, reload }: { model: ModelView; reload: () => void }): Rea
   const own = ownersModel(me, model);
   const saved = (view: ModelView): void => {
     setEditing(false);
-    if (view.name !== model.name) navigate({ kind: 'model', name: referenceTo(view) });
+    // Moved or renamed: it has another address.
+    if (referenceTo(view) !== referenceTo(model)) navigate({ kind: 'model', name: referenceTo(view) });
     else reload();
   };
   const count = Object.keys(model.metadata).length;
@@ -62,7 +68,7 @@ function Shown({ model, reload }: { model: ModelView; reload: () => void }): Rea
           <div className="det-head-actions" role="group" aria-label="Actions">
             <ActionButton label="Move a label …" why={why ?? (model.versions ? null : 'It has no versions yet.')} onRun={() => setMoving({})} />
             <ActionButton label="Edit" why={why} onRun={() => setEditing(true)} />
-            <More model={model} own={own} reload={reload} />
+            <More model={model} own={own} reload={reload} onMoved={saved} />
           </div>
         </div>
         <p className="det-head-facts">
@@ -95,9 +101,13 @@ function About({ model }: { model: ModelView }): ReactElement | null {
   );
 }
 
-function More({ model, own, reload }: { model: ModelView; own: string | null; reload: () => void }): ReactElement {
+function More({ model, own, reload, onMoved }: {
+  model: ModelView; own: string | null; reload: () => void; onMoved: (view: ModelView) => void;
+}): ReactElement {
   const { api, confirm, navigate, notify } = useApp();
   const act = useAct();
+  const [moving, setMoving] = useState(false);
+  const teams = useTeams();
   const name = nameText(model.name, 80);
   const archive = async (): Promise<void> => {
     if (await act(() => api.post(`${modelPath(referenceTo(model))}/edit`, { archived: !model.archived }))) reload();
@@ -110,12 +120,17 @@ function More({ model, own, reload }: { model: ModelView; own: string | null; re
     navigate({ kind: 'models' });
   };
   return (
-    <Menu
-      label={`More actions of model ${name}`}
-      actions={() => [
-        { key: 'archive', label: model.archived ? 'Unarchive' : 'Archive', why: own, run: archive },
-        { key: 'delete', label: 'Delete …', why: own, danger: true, run: remove }
-      ]}
-    />
+    <>
+      <Menu
+        label={`More actions of model ${name}`}
+        actions={() => [
+          // Who works alone has nowhere to move it to.
+          ...(teams ? [{ key: 'move', label: 'Move …', why: own, run: () => setMoving(true) }] : []),
+          { key: 'archive', label: model.archived ? 'Unarchive' : 'Archive', why: own, run: archive },
+          { key: 'delete', label: 'Delete …', why: own, danger: true, run: remove }
+        ]}
+      />
+      {moving && <MoveModel model={model} onClose={() => setMoving(false)} onMoved={view => { setMoving(false); onMoved(view); }} />}
+    </>
   );
 }

@@ -115,7 +115,7 @@ function ModelSheet({ items }: { items: readonly ModelView[] }): ReactElement {
   );
 }
 
-const MAGIC = '%det_model register 12 --model digits';
+const MAGIC = '%det_model register digits --experiment 12';
 const COMMANDS = ['det model create digits', 'det model register digits --experiment 12'];
 
 /** How the first model is registered. */

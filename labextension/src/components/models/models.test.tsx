@@ -10,6 +10,7 @@ import * as made from '../../harness/registry';
 import { ApiError } from '../../state/api';
 import { show, type Shown } from '../../testing/app';
 import { overview } from '../../testing/fixtures';
+import { PERSONAL, workspace } from '../workspaces/fixtures';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '.';
 import { Register } from './dialogs/Register';
 import { findCommand } from './paths';
@@ -319,6 +320,21 @@ describe('a model', () => {
     await press('More actions of model digits');
     await userEvent.click(screen.getByRole('menuitem', { name: 'Delete …' }));
     await waitFor(() => expect(done).toEqual(['confirm Delete model digits?', 'notify Model digits was deleted.', 'navigate {"kind":"models"}']));
+  });
+
+  test('moves to a workspace that one may put things into, and has another address then', async () => {
+    const places = [PERSONAL, workspace(7, { name: 'vision' }), workspace(8, { name: 'seen', owner: 'ben', may: 'read' })];
+    const { api, done } = show(<ModelPage name="digits" />, answers({
+      workspaces: { items: places, after: null }, 'POST models/digits/move': made.model({ reference: 'ada/digits', workspace: 'vision', workspace_id: 7 })
+    }));
+    await userEvent.click(await screen.findByRole('button', { name: 'More actions of model digits' }));
+    await userEvent.click(screen.getByRole('menuitem', { name: 'Move …' }));
+    await screen.findByRole('option', { name: 'vision' });
+    expect(screen.queryByRole('option', { name: /seen/ })).toBeNull();
+    await userEvent.selectOptions(field('Workspace'), '7');
+    await press('Move');
+    await waitFor(() => expect(api.bodies).toEqual([{ workspace: '7' }]));
+    expect(done).toEqual(['notify Model digits lies in vision.', 'navigate {"kind":"model","name":"ada/digits"}']);
   });
 
   test('one that is not there says so', async () => {

@@ -4,14 +4,20 @@ import { ReactElement, ReactNode, useId, useRef, useState } from 'react';
 
 import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
+import { Go } from '../admin/parts';
 import { Loading } from '../common';
 import { QuotaItems, usedWords, useQuotas } from '../jobs';
 import { ModelItems, useNewestModels } from '../models/Section';
 import { StorageWarning } from '../storage';
+import { useShared } from '../workspaces/load';
+import { WorkspaceItems } from '../workspaces/Section';
 import { Cluster } from './Cluster';
 import { LinkStatus } from './LinkStatus';
 import { Queue } from './Queue';
 import { FilteredWork } from './Archived';
+
+/** Workspaces that the panel lists: the oldest; their own page has all. */
+const MOST_WORKSPACES = 20;
 
 /** `notice` is the host's, such as that two halves have different versions; `footer` likewise. */
 export function Panel({ notice, footer }: { notice?: ReactNode; footer?: ReactNode }): ReactElement {
@@ -55,12 +61,18 @@ function Sections({ filter }: { filter: string }): ReactElement {
   const mine = quotas.find(quota => quota.kind === 'user' && quota.name === me);
   return (
     <div className="det-sections">
-      <Section title="My work" count={active ? `${active} active` : ''}><FilteredWork filter={filter} /></Section>
+      <Section title="My work" count={active ? `${active} active` : ''}>
+        <FilteredWork filter={filter} />
+        <p className="det-fold">
+          <span>All <Go to={{ kind: 'runs', table: 'experiments' }}>experiments</Go>, <Go to={{ kind: 'runs', table: 'trials' }}>trials</Go></span>
+        </p>
+      </Section>
       <Section title="Queue" count={waiting ? String(waiting) : ''}><Queue filter={filter} /></Section>
       {quotas.length > 0 && (
         <Section title="Quotas" count={mine ? usedWords({ ...mine, waiting: 0 }) : ''}><QuotaItems items={quotas} /></Section>
       )}
       <ModelsSection filter={filter} />
+      <WorkspacesSection filter={filter} />
       <Section title="Cluster" count={`${used}/${total} slots in use`}>
         {draining && <div className="det-reason" data-tone="waiting">Draining: nothing new starts until the service is restarted.</div>}
         <Cluster filter={filter} />
@@ -73,6 +85,12 @@ function ModelsSection({ filter }: { filter: string }): ReactElement {
   const found = useNewestModels();
   const count = found.data?.items.length ?? 0;
   return <Section title="Models" count={count ? `${count}${found.data!.after === null ? '' : '+'}` : ''}><ModelItems found={found} filter={filter} /></Section>;
+}
+
+/** Who works alone never meets workspaces. */
+function WorkspacesSection({ filter }: { filter: string }): ReactElement | null {
+  const items = useShared(null, MOST_WORKSPACES);
+  return items.length ? <Section title="Workspaces" count={String(items.length)}><WorkspaceItems items={items} filter={filter} /></Section> : null;
 }
 
 function Section({ title, count, children }: { title: string; count: string; children: ReactNode }): ReactElement {

@@ -6,7 +6,7 @@ import { useApp, useStore } from '../../state/context';
 import { experimentState, heldSlotsWord, isOver, missedMetric, shownState, stateTone } from '../../state/states';
 import type { ExperimentView, TaskView } from '../../state/wire';
 import {
-  ActionButton, EmptyState, formatAge, formatAgo, formatNumber, formatTime, Menu, plural, Progress, StateBadge, useGrowing, useNow
+  ActionButton, EmptyState, formatAgo, formatLasting, formatNumber, formatTime, Menu, plural, Progress, StateBadge, useGrowing, useNow
 } from '../common';
 import { nameText } from '../common/text';
 import { useDismissed } from './dismissed';
@@ -192,7 +192,7 @@ function Age({ view, running, now }: { view: ExperimentView | TaskView; running:
   if (running && view.started_at) {
     return (
       <time className="det-age det-num" title={`started ${formatTime(view.started_at)}`}>
-        for {formatAge(view.started_at, now).replace('now', '0 s')}
+        {formatLasting(view.started_at, now)}
       </time>
     );
   }

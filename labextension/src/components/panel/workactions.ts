@@ -80,7 +80,7 @@ export function taskMenu(app: AppContext, task: TaskView, me: UserView | null, d
           app.store.learn({ task: await app.api.post<TaskView>(`tasks/${encodeURIComponent(task.id)}/kill`) });
         });
       }
-    }], isOver(task.state) ? null : forbidden(me, task.owner)),
+    }], isOver(task.state) ? null : forbidden(me, task)),
     ...common(app, task.id, taskCode(task.id)),
     ...dismissal(task, dismiss)
   ];

@@ -33,6 +33,7 @@ export function actText(event: Event, ids: ReadonlyMap<string, number>): string 
       return nameText(`added ${plural(points.length, 'point')}: ${points.join('; ')}`, MOST);
     }
     case 'trials_retried': return `retried failed ${names.length === 1 ? 'trial' : 'trials'} ${who}`;
+    case 'reopened': return who ? `continued after its end ${names.length === 1 ? 'trial' : 'trials'} ${who}` : 'let it go on after its end';
     case 'space_edited': return nameText(`edited the bounds of ${Object.keys(event.space as Event | undefined ?? {}).join(', ')}`, MOST);
     case 'concurrency_set': return Number(event.limit) ? `set ${plural(Number(event.limit), 'trial')} at a time` : 'removed the limit of trials at a time';
     case 'stop_requested': return `stopped trial ${who}`;

@@ -5,7 +5,7 @@ import { ReactElement, useMemo, useState } from 'react';
 import { isOver } from '../../state/states';
 import type { AttemptView } from '../../state/wire';
 import type { PlotOptions } from '../charts/axes';
-import type { Curve } from '../charts/curve';
+import { reportedAt, type Curve } from '../charts/curve';
 import { CurvePlot } from '../charts/CurvePlot';
 import type { ChartData } from '../charts/curvechart';
 import { EmptyState, formatNumber, plural, Toggle } from '../common';
@@ -114,6 +114,5 @@ function MetricCard({ name, groups, state, options, searched }: {
 }
 
 function last(curve: Curve): string {
-  const value = curve.values[curve.values.length - 1]!;
-  return Number.isNaN(value) ? 'NaN' : formatNumber(value);
+  return formatNumber(reportedAt(curve, curve.values.length - 1));
 }

@@ -61,15 +61,19 @@ function Shown({ task, path, visible, onLearned }: {
     onLearned(view);
     store.learn({ task: { ...view, config: null } });
   });
-  const tabs = [{ key: 'logs', label: 'Logs' }, { key: 'outputs', label: 'Outputs' }, { key: 'config', label: 'Config' }];
+  // Another member of its workspace sees its state: what is in it is its owner's.
+  const closed = task.opens === false;
+  const tabs = [...(closed ? [] : [{ key: 'logs', label: 'Logs' }, { key: 'outputs', label: 'Outputs' }]), { key: 'config', label: 'Config' }];
+  const shown = closed ? 'config' : tab;
   return (
     <>
       <Header
         title={task.name || task.id} kind={kind} state={shownState(task)} word={over && task.end_reason ? ENDS[task.end_reason] : undefined}
         about={task.pending_reason} facts={factsOf(task, now)} actions={taskActions(task, me)} onAction={run}
       >
-        {SERVED.has(task.kind) && <ActionButton label="Open" primary why={whyClosed(task)} onRun={() => openUrl(task.url!)} />}
+        {SERVED.has(task.kind) && !closed && <ActionButton label="Open" primary why={whyClosed(task)} onRun={() => openUrl(task.url!)} />}
       </Header>
+      {closed && <Notice>Only {nameText(task.owner, 60)} opens it and reads its output: members of its workspace see its state.</Notice>}
       {!over && task.stage_message && <Notice>{nameText(task.stage_message, 300)}</Notice>}
       {!over && task.pending_reason && (
         <Notice tone="paused">{task.place ? `Queued at position ${task.place}` : 'Waiting'}: {nameText(task.pending_reason, 400)}</Notice>
@@ -78,10 +82,10 @@ function Shown({ task, path, visible, onLearned }: {
         <Notice tone="paused">Idle: it will be ended at {formatTime(task.cull_at)} unless it is used before then.</Notice>
       )}
       {task.failure && <FailureCard failure={task.failure} task={task.id} />}
-      <Tabs label={`Views of ${nameText(task.name, 60)}`} tabs={tabs} chosen={tab} onChoose={setTab}>
-        {tab === 'logs' && <LogView base={`${path}/logs`} label={`Logs of ${nameText(task.name, 60)}`} visible={visible} />}
-        {tab === 'outputs' && <Outputs path={path} task={task} />}
-        {tab === 'config' && <ConfigTab config={task.config} name={nameText(task.name, 60)} />}
+      <Tabs label={`Views of ${nameText(task.name, 60)}`} tabs={tabs} chosen={shown} onChoose={setTab}>
+        {shown === 'logs' && <LogView base={`${path}/logs`} label={`Logs of ${nameText(task.name, 60)}`} visible={visible} />}
+        {shown === 'outputs' && <Outputs path={path} task={task} />}
+        {shown === 'config' && <ConfigTab config={task.config} name={nameText(task.name, 60)} />}
       </Tabs>
     </>
   );
@@ -98,10 +102,11 @@ function factsOf(task: Task, now: number): (string | false | null)[] {
   const took = task.started_at ? (task.ended_at ?? now) - task.started_at : null;
   return [
     nameText(task.owner, 40),
+    task.workspace !== '' && `in ${nameText(task.workspace, 80)} / ${nameText(task.project, 80)}`,
     `${task.slots_needed} ${task.slots_needed === 1 ? 'slot' : 'slots'}`,
     task.runtime === 'docker' ? `container ${nameText(task.image ?? '', 80)}` : 'process',
     task.agent_id !== null && `on ${nameText(task.agent_id, 60)}`,
-    took !== null && (task.ended_at ? `took ${formatDuration(took)}` : `for ${formatDuration(took)}`),
+    took !== null && (task.ended_at ? `took ${formatDuration(took)}` : took < 1 ? 'just started' : `for ${formatDuration(took)}`),
     task.exit_code !== null && `exit code ${task.exit_code}`,
     !isOver(task.state) && task.last_activity !== null && `used ${formatAgo(task.last_activity, now)}`
   ];

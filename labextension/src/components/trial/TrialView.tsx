@@ -3,8 +3,8 @@
 import { ReactElement, useEffect, useRef, useState } from 'react';
 
 import { everyItem } from '../../state/api';
-import { useApp, useStore } from '../../state/context';
-import { isOver } from '../../state/states';
+import { type TrialTab, useApp, useStore } from '../../state/context';
+import { isOver, tookOf } from '../../state/states';
 import type { CheckpointView, ExperimentView as Experiment, TrialView as Trial } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, formatDuration, formatNumber, Loading, Notice, useFeed, useLoaded, useNow, useVisible } from '../common';
 import { trialActions } from '../view/actions';
@@ -22,8 +22,10 @@ import { FailureCard } from '../view/FailureCard';
 import { TrialFeed, TrialState } from './feed';
 import { HparamsTab } from './HparamsTab';
 import { MetricsTab } from './MetricsTab';
+import { useGone } from '../common/rights';
+import { Gone } from '../view/Gone';
 
-export type TrialTab = 'metrics' | 'logs' | 'checkpoints' | 'hparams';
+export type { TrialTab };
 
 export function TrialView({ id, tab: first = 'metrics' }: { id: number; tab?: TrialTab }): ReactElement {
   const root = useRef<HTMLDivElement>(null);
@@ -31,8 +33,17 @@ export function TrialView({ id, tab: first = 'metrics' }: { id: number; tab?: Tr
   const [tab, setTab] = useState<TrialTab>(first);
   useEffect(() => setTab(first), [first]);
   const { feed, state } = useFeed(({ api, store }) => new TrialFeed(api, store.channel, id), id, visible);
+  const { settle } = useApp();
+  const me = useStore(s => s.me?.name ?? null);
+  const choose = (next: TrialTab): void => {
+    setTab(next);
+    settle?.({ kind: 'trial', id, tab: next });
+  };
+  const e = state?.experiment;
+  const gone = useGone<Experiment>(e && me !== null && e.owner !== me ? `experiments/${e.id}` : null, view => feed?.learnExperiment(view));
   let body: ReactElement;
-  if (feed && state?.trial) body = <Shown feed={feed} state={state} tab={tab} onTab={setTab} visible={visible} />;
+  if (gone) body = <Gone what={`trial ${id}`} />;
+  else if (feed && state?.trial) body = <Shown feed={feed} state={state} tab={tab} onTab={choose} visible={visible} />;
   else if (state?.error) body = <Missing error={state.error} what={`Trial ${id}`} onRetry={() => void feed?.start()} />;
   else body = <Loading what={`Loading trial ${id}`} />;
   return <div ref={root} className="det-view-main" aria-busy={!state?.trial && !state?.error}>{body}</div>;
@@ -89,14 +100,14 @@ function Shown({ feed, state, tab, onTab, visible }: {
 
 function factsOf(trial: Trial, e: Experiment | null, now: number): (string | false)[] {
   const metric = e?.metric || 'validation';
-  const took = trial.started_at ? (trial.ended_at ?? now) - trial.started_at : null;
+  const took = tookOf(trial, now);
   const latest = trial.latest_validation !== trial.best_validation && trial.latest_validation !== null;
   return [
     e !== null && nameText(e.name, 80),
     `step ${trial.steps_completed}`,
     trial.best_validation !== null && `best ${nameText(metric, 40)} ${formatNumber(trial.best_validation)}`,
     latest && `latest ${formatNumber(trial.latest_validation)}`,
-    took !== null && (trial.ended_at ? `took ${formatDuration(took)}` : `for ${formatDuration(took)}`),
+    took !== null && (trial.ended_at ? `took ${formatDuration(took)}` : took < 1 ? 'just started' : `for ${formatDuration(took)}`),
     trial.run > 1 && `attempt ${trial.run}`,
     trial.restarts > 0 && `${trial.restarts} ${trial.restarts === 1 ? 'restart' : 'restarts'}`,
     trial.agent_id !== null && `on ${nameText(trial.agent_id, 60)}${trial.slots.length ? ` (${trial.slots.map(slot => nameText(slot, 20)).join(', ')})` : ''}`,

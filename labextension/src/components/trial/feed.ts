@@ -5,7 +5,7 @@ import type { Channel, Subject } from '../../state/channel';
 import { FeedState, SnapshotFeed } from '../../state/feed';
 import { isOver } from '../../state/states';
 import type { AttemptView, CurvesView, Event, ExperimentView, SeriesView, TrialView } from '../../state/wire';
-import { Curve, addPoint, curveOf, decodeNumber, emptyCurve, finite, thin } from '../charts/curve';
+import { Curve, addPoint, curveOf, decodeNumber, emptyCurve, finite, noteInfinite, thin } from '../charts/curve';
 
 const MAX_POINTS = 1000;
 /** Curves kept; a trial may report thousands of names. */
@@ -40,6 +40,7 @@ export function foldMetrics(series: Series, event: Event): boolean {
     let curve = groups.get(group);
     if (!curve) groups.set(group, (curve = emptyCurve(groups.size)));
     if (!addPoint(curve, Number(data.steps_completed ?? 0), finite(value), event.time, Number(data.run ?? 0))) continue;
+    noteInfinite(curve, Number(data.steps_completed ?? 0), value);
     thin(curve, MAX_POINTS);
     changed = true;
   }
@@ -66,6 +67,11 @@ export class TrialFeed extends SnapshotFeed<TrialState> {
     if (stale()) return;
     this.cursor = snapshot.cursor;
     this.set({ trial, attempts: trial.attempts, experiment: snapshot.experiment, series: seriesOf(curves), error: null, checkpoints: this.state.checkpoints + 1 });
+  }
+
+  /** Rights to its experiment have changed. */
+  learnExperiment(experiment: ExperimentView): void {
+    if (experiment.may !== this.state.experiment?.may) this.set({ experiment: { ...experiment, config: null } });
   }
 
   learn(trial: TrialView): void {

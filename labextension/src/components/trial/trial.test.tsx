@@ -33,6 +33,19 @@ describe('the fold of a trial', () => {
 });
 
 describe('the view of a trial', () => {
+  it('of another closes its buttons when the role became less, and leaves when the trial is taken away', async () => {
+    const { fixtures } = open(<TrialView id={116} />, { experiment: { owner: 'ben', may: 'write', state: 'ACTIVE' } });
+    await screen.findByText('search metric');
+    await waitFor(() => expect(screen.getByRole('button', { name: 'Kill' }).getAttribute('aria-disabled')).toBeNull());
+    fixtures.of.experiment = { ...fixtures.of.experiment, may: 'read' };
+    act(() => void document.dispatchEvent(new Event('visibilitychange')));
+    await waitFor(() => expect(screen.getByRole('button', { name: 'Kill' }).getAttribute('aria-disabled')).toBe('true'));
+    fixtures.of.refuse = { experiments: 404 };
+    act(() => void document.dispatchEvent(new Event('visibilitychange')));
+    await screen.findByRole('heading', { name: 'You can no longer see trial 116' });
+    expect(screen.queryByText('search metric')).toBeNull();
+  });
+
   it('shows a chart for each metric, the searched one first, and takes what the stream says', async () => {
     const { fixtures } = open(<TrialView id={116} />);
     await screen.findByText('search metric');
@@ -40,9 +53,10 @@ describe('the view of a trial', () => {
     expect(cards).toEqual(['validation_errorsearch metric', 'accuracy', 'loss', 'lr']);
     const follow = encodeURIComponent(JSON.stringify([{ experiment: 12, trial: 116 }]));
     await waitFor(() => expect(fixtures.streams).toEqual([`stream?after=1&follow=${follow}`]));
-    act(() => fixtures.say('stream', { ...metricsEvent(11, 116, 5000, 0.0042), data: { group: 'validation', steps_completed: 5000, run: 2, metrics: { validation_error: 0.0042, novel: 7 } } }));
+    act(() => fixtures.say('stream', { ...metricsEvent(11, 116, 5000, 0.0042), data: { group: 'validation', steps_completed: 5000, run: 2, metrics: { validation_error: 0.0042, novel: 'Infinity' } } }));
     await screen.findByText('0.004200');
     expect(screen.getAllByRole('heading', { level: 2 }).map(h => h.textContent)).toContain('novel');
+    await screen.findByText('∞');
     act(() => fixtures.say('stream', { ...metricsEvent(12, 116, 5000, 0), data: { group: 'cpu', steps_completed: 5000, run: 2, metrics: { cpu_util_simple: 7 } } }));
     await screen.findByText('cpu_util_simple');
     expect(screen.getAllByRole('heading', { level: 2 }).map(h => h.textContent).slice(-2)).toEqual(['novel', 'cpu_util_simple']);

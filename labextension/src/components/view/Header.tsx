@@ -7,7 +7,7 @@ import { ActionButton, StateBadge } from '../common';
 import { nameText } from '../common/text';
 import type { Action, Verb } from './actions';
 
-export function Header({ title, kind, state, word, about, warning, facts, actions, onAction, children }: {
+export function Header({ title, kind, state, word, about, warning, facts, numbers = [], progress, actions, onAction, children, more }: {
   title: string;
   /** `Experiment 12`; empty where the title says it. */
   kind: string;
@@ -16,11 +16,16 @@ export function Header({ title, kind, state, word, about, warning, facts, action
   about?: string | null;
   /** What is wrong with a good end. */
   warning?: string | null;
-  facts: readonly (string | null | undefined | false)[];
+  facts: readonly (ReactNode | null | undefined | false)[];
+  /** How far it is, in the same line. */
+  numbers?: readonly string[];
+  /** Below both lines. */
+  progress?: ReactNode;
   actions: readonly Action[];
   onAction: (action: Action) => Promise<void>;
-  /** More buttons, and lines below. */
+  /** More buttons, before and after the actions. */
   children?: ReactNode;
+  more?: ReactNode;
 }): ReactElement {
   return (
     <header className="det-head-block">
@@ -35,11 +40,14 @@ export function Header({ title, kind, state, word, about, warning, facts, action
               onRun={() => onAction(action)}
             />
           ))}
+          {more}
         </div>
       </div>
       <p className="det-head-facts">
+        {numbers.filter(Boolean).map((fact, i) => <span key={`n${i}`} className="det-head-number">{fact}</span>)}
         {[kind, ...facts].filter(Boolean).map((fact, i) => <span key={i}>{fact}</span>)}
       </p>
+      {progress}
     </header>
   );
 }

@@ -28,11 +28,11 @@ export function readOnly(me: UserView | null): string | null {
   return may ? null : 'Read-only: your token lacks the scope custom:detlab:write.';
 }
 
-/** Why this user may not control a task of `owner`, or null: tasks are not shared. */
-export function forbidden(me: UserView | null, owner: string): string | null {
+/** Why this user may not end a task, or null: admins of its workspace may. */
+export function forbidden(me: UserView | null, task: Pick<TaskView, 'owner' | 'may'>): string | null {
   const none = readOnly(me);
-  if (none || me!.admin || me!.name === owner) return none;
-  return `Only its owner, ${nameText(owner, 40)}, and admins may do this.`;
+  if (none || me!.admin || me!.name === task.owner || task.may === 'write') return none;
+  return `Only its owner, ${nameText(task.owner, 40)}, and admins may do this.`;
 }
 
 /** Why this user may not control an experiment and its trials, or null. The view says what its owner allows. */
@@ -80,11 +80,11 @@ export function experimentActions(e: ExperimentView, me: UserView | null): Actio
 export function trialActions(trial: TrialView, e: ExperimentView | null, me: UserView | null): Action[] {
   const why = e ? closed(me, e) : 'Its experiment is not loaded yet.';
   const kill = action('kill', notNow(trial.state, 'kill', 'trial') ?? why);
-  return [{ ...kill, tip: 'The trial ends now; its experiment continues' }];
+  return [{ ...kill, tip: `The trial ends now${!e ? '' : e.searcher === 'single' ? ', and its experiment with it' : '; its experiment continues'}` }];
 }
 
 /** Kill of a user task. */
 export function taskActions(task: TaskView, me: UserView | null): Action[] {
-  const kill = action('kill', notNow(task.state, 'kill', 'task') ?? forbidden(me, task.owner));
+  const kill = action('kill', notNow(task.state, 'kill', 'task') ?? forbidden(me, task));
   return [{ ...kill, tip: `The ${task.kind.replaceAll('_', ' ')} ends now` }];
 }

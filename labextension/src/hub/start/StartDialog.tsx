@@ -5,6 +5,8 @@ import { useState, type FormEvent, type ReactElement, type ReactNode } from 'rea
 import { Dialog } from '../../components/admin';
 import { ErrorBanner } from '../../components/common';
 import { nameText } from '../../components/common/text';
+import { useShared } from '../../components/workspaces';
+import { workspaceName } from '../../components/workspaces/model';
 import { asApiError, type ApiError } from '../../state/api';
 import { useApp, useStore } from '../../state/context';
 import { useSubmitKey } from '../../state/submitkey';
@@ -112,6 +114,7 @@ function Fields({ kind, answers, set, problems }: {
           {text('image', { placeholder: 'cluster default' })}
         </Field>
       )}
+      <WorkspaceField answers={answers} set={set} problem={problems.workspace} />
       {kind !== 'command' && (
         <Field
           label="Idle timeout" name="idle" problem={problems.idle}
@@ -166,6 +169,30 @@ function RuntimeField({ answers, set, problem }: {
         {runtimeNames(agents, me).map(runtime => (
           <option key={runtime} value={runtime} disabled={closed[runtime] !== undefined}>{CALLED[runtime] ?? runtime}</option>
         ))}
+      </select>
+    </Field>
+  );
+}
+
+const MOST_PLACES = 100;
+
+/** Where it is to lie; nothing for who works alone. */
+function WorkspaceField({ answers, set, problem }: {
+  answers: Answers; set: (change: Partial<Answers>) => void; problem?: ProblemView;
+}): ReactElement | null {
+  const me = useStore(snapshot => snapshot.me?.name ?? '');
+  const places = useShared(null, MOST_PLACES).filter(one => one.may !== 'read' && !one.archived_at);
+  if (!places.length) return null;
+  const chosen = places.find(one => String(one.id) === answers.workspace);
+  const pool = chosen?.defaults.resource_pool;
+  return (
+    <Field
+      label="Workspace" name="workspace" problem={problem}
+      hint={chosen ? `Its members see the state; only you open it.${pool ? ` It gives the pool ${nameText(pool, 60)}.` : ''}` : 'Nobody else sees it.'}
+    >
+      <select className="det-input" value={answers.workspace} onChange={event => set({ workspace: event.target.value })}>
+        <option value="">personal</option>
+        {places.map(one => <option key={one.id} value={String(one.id)}>{nameText(workspaceName(one, me), 120)}</option>)}
       </select>
     </Field>
   );

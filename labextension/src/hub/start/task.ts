@@ -17,11 +17,13 @@ export interface Answers {
   idle: string;
   entrypoint: string;
   experiments: number[];
+  /** The id of a workspace; '' is the personal one. */
+  workspace: string;
 }
 
 export function blank(kind: StartKind): Answers {
   return {
-    name: '', slots: kind === 'command' ? '1' : '0', runtime: '', image: '', idle: '', entrypoint: '', experiments: []
+    name: '', slots: kind === 'command' ? '1' : '0', runtime: '', image: '', idle: '', entrypoint: '', experiments: [], workspace: ''
   };
 }
 
@@ -34,6 +36,7 @@ export function requestOf(kind: StartKind, answers: Answers, key: string): Recor
   if (answers.runtime) config['runtime'] = answers.runtime;
   if (answers.image.trim() && answers.runtime !== 'process') config['environment'] = { image: answers.image.trim() };
   if (answers.idle.trim()) config['idle_timeout'] = answers.idle.trim();
+  if (answers.workspace) config['workspace'] = answers.workspace;
   if (kind === 'command') config['entrypoint'] = answers.entrypoint;
   return {
     kind, config, idempotency_key: key,
@@ -50,7 +53,7 @@ function numberOr(text: string): number | string {
 
 const FIELDS: Record<string, keyof Answers> = {
   description: 'name', name: 'name', 'resources.slots': 'slots', runtime: 'runtime', environment: 'image',
-  idle_timeout: 'idle', idle: 'idle', slots: 'slots', image: 'image', entrypoint: 'entrypoint', experiment_ids: 'experiments', experiments: 'experiments'
+  idle_timeout: 'idle', idle: 'idle', slots: 'slots', image: 'image', entrypoint: 'entrypoint', experiment_ids: 'experiments', experiments: 'experiments', workspace: 'workspace'
 };
 
 /** What is missing, checked before the request. */

@@ -5,7 +5,7 @@ import { ReactElement, useId, useMemo, useRef, useState } from 'react';
 import { ActionButton, ErrorBanner, formatBytes, plural, useLoaded } from '../../components/common';
 import { nameText } from '../../components/common/text';
 import { EarlierCode } from '../../form/EarlierCode';
-import { cloneText, ExperimentForm, EXPERIMENT_SECTIONS, experimentText, maskedIn, RUN_SECTIONS, RUN_TEXT } from '../../form';
+import { ExperimentForm, EXPERIMENT_SECTIONS, experimentText, forkText, RUN_SECTIONS, RUN_TEXT } from '../../form';
 import { Problems } from '../../form/Field';
 import { withRuntimes } from '../../form/runtimes';
 import type { Schema } from '../../form';
@@ -28,7 +28,7 @@ export interface Chosen {
   /** The YAML that was chosen, or null. */
   text: string | null;
   /** The experiment whose config and code the form begins with. */
-  cloned?: ExperimentView | null;
+  forked?: ExperimentView | null;
 }
 
 /** A parameter of the notebook, as its cell tagged `parameters` sets it. */
@@ -48,7 +48,7 @@ function codeText({ files, size }: Code): string {
 /** What is submitted: a file or folder of the Jupyter server, or the code of an earlier experiment. */
 export type Submission =
   | { code: 'server'; body: Record<string, unknown> }
-  | { code: 'earlier'; body: { config_yaml: string; bundle: string; activate: boolean }; source?: { clone_of: number } };
+  | { code: 'earlier'; body: { config_yaml: string; bundle: string; activate: boolean; forked_from?: number } };
 
 export function FormTab({ chosen, api, pick, onFile, submit }: {
   chosen: Chosen; api: LabApi;
@@ -58,7 +58,7 @@ export function FormTab({ chosen, api, pick, onFile, submit }: {
   onFile(path: string): void;
   submit(made: Submission): Promise<void>;
 }): ReactElement {
-  const { kind, path, cloned = null } = chosen;
+  const { kind, path, forked = null } = chosen;
   const agents = useStore(s => s.agents);
   const me = useStore(s => s.me?.name ?? '');
   const ready = useStore(s => s.ready);
@@ -69,12 +69,13 @@ export function FormTab({ chosen, api, pick, onFile, submit }: {
   const script = path !== null && !/\.ya?ml$/.test(path);
   const [context, setContext] = useState<Context>(path === null ? 'none' : script ? 'file' : 'folder');
   const [folder, setFolder] = useState(chosen.folder);
-  const [earlier, setEarlier] = useState<ExperimentView | null>(cloned?.bundle ? cloned : null);
+  const [earlier, setEarlier] = useState<ExperimentView | null>(forked?.bundle ? forked : null);
   const [paused, setPaused] = useState(false);
   const [typed, setTyped] = useState('');
   const [known, setKnown] = useState<Parameter[] | null>();
   const [wrong, setWrong] = useState<Parameters['problems']>([]);
   const id = useId();
+  const lineage = forked && { forked_from: forked.id };
   const parameters = useMemo(() => parametersOf(typed), [typed]);
   const source = { path: script ? path : null, folder, context };
   const code = useLoaded(`${context} ${folder}`, () => api.own<Code>('code', source));
@@ -83,13 +84,13 @@ export function FormTab({ chosen, api, pick, onFile, submit }: {
   const validate = (text: string): Promise<Validation> => {
     const mine = ++asked.current;
     return api.own<Judged>('judge', {
-      config: text, kind, bundle, notebook: run ? base(path!) : '', path: run ? path : null, parameters: run ? parameters.values : {}
+      config: text, kind, bundle, notebook: run ? base(path!) : '', path: run ? path : null, parameters: run ? parameters.values : {}, ...lineage
     }).then(judged => {
       if (mine === asked.current) {
         setKnown(judged.parameters);
         setWrong(judged.problems.filter(p => p.path === 'parameters'));
       }
-      return { ...judged, problems: [...maskedIn(text), ...judged.problems] };
+      return judged;
     });
   };
   const file = path && base(path);
@@ -109,14 +110,14 @@ export function FormTab({ chosen, api, pick, onFile, submit }: {
   };
   const made = (text: string): Submission =>
     earlier
-      ? { code: 'earlier', body: { config_yaml: text, bundle: earlier.bundle!, activate: !paused }, ...(cloned && { source: { clone_of: cloned.id } }) }
-      : { code: 'server', body: { config: text, kind, ...source, activate: !paused, parameters: run ? parameters.values : {} } };
+      ? { code: 'earlier', body: { config_yaml: text, bundle: earlier.bundle!, activate: !paused, ...lineage } }
+      : { code: 'server', body: { config: text, kind, ...source, activate: !paused, parameters: run ? parameters.values : {}, ...lineage } };
   const now = earlier ? null : context;
   return (
     <ExperimentForm
-      title={run ? `Run ${file} on the cluster` : file ? `Run ${file} as an experiment` : cloned ? `Clone experiment ${cloned.id}` : 'New experiment'}
+      title={run ? `Run ${file} on the cluster` : file ? `Run ${file} as an experiment` : forked ? `Fork experiment ${forked.id}` : 'New experiment'}
       schema={schema} sections={run ? RUN_SECTIONS : EXPERIMENT_SECTIONS}
-      dependsOn={run ? `${bundle ?? ''} ${JSON.stringify(parameters.values)}` : bundle} initial={chosen.text ?? (run ? RUN_TEXT : cloned ? cloneText(cloned) : experimentText(path))} template={path === null && !cloned}
+      dependsOn={run ? `${bundle ?? ''} ${JSON.stringify(parameters.values)}` : bundle} initial={chosen.text ?? (run ? RUN_TEXT : forked ? forkText(forked) : experimentText(path))} template={path === null && !forked}
       submitLabel={run ? 'Run' : paused ? 'Submit paused' : 'Submit'} validate={validate}
       submit={text => submit(made(text))}
       ownProblems={run ? parameters.problems : []}

@@ -26,7 +26,7 @@ export interface Submitted {
 
 export function NewExperiment({ app, api, contents, pick, path: first, from, folder, onDone }: {
   app: AppContext; api: LabApi; contents: Contents.IManager; pick: Picker | null; path?: string;
-  /** The experiment to clone. */
+  /** The experiment to fork. */
   from?: number;
   folder: string; onDone(): void;
 }): ReactElement {
@@ -41,14 +41,14 @@ export function NewExperiment({ app, api, contents, pick, path: first, from, fol
     path: local,
     folder: local === null ? contents.localPath(folder) : PathExt.dirname(local),
     schema: await api.own<Schema>(`schema?kind=${kind}`),
-    cloned: from !== undefined && path === undefined ? await api.get<ExperimentView>(`experiments/${from}`) : null,
+    forked: from !== undefined && path === undefined ? await api.get<ExperimentView>(`experiments/${from}`) : null,
     text: path && /\.ya?ml$/.test(path) ? String((await contents.get(path, { type: 'file', format: 'text', content: true })).content) : null
   }));
   const submit = async (submission: Submission): Promise<void> => {
     const made = submission.code === 'server'
       ? await api.own<Submitted>('submit', { ...submission.body, idempotency_key: key })
       : submitted(await api.post<CreateExperimentReply>(
-        'experiments', { ...submission.body, idempotency_key: key, source: { from: 'jupyterlab', ...submission.source } }
+        'experiments', { ...submission.body, idempotency_key: key, source: { from: 'jupyterlab' } }
       ));
     const warning = made.warnings[0];
     if (warning) app.notify(`${warning.path ? `${warning.path}: ` : ''}${warning.message}`);

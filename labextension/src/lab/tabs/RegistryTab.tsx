@@ -1,12 +1,13 @@
-/** Tabs of models and of storage; a script of its own, which is loaded with the first of them. */
+/** Tabs of models, storage and settings; a script of its own, which is loaded with the first of them. */
 
 import type { ReactElement } from 'react';
 
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../../components/models';
+import { SettingsPage } from '../../components/settings/SettingsPage';
 import { StoragePage } from '../../components/storage';
 import type { Place } from '../../state/context';
 
-export type RegistryPlace = Place & { kind: 'models' | 'storage' | 'model' | 'version' | 'compare' };
+export type RegistryPlace = Place & { kind: 'models' | 'storage' | 'model' | 'version' | 'compare' | 'settings' };
 
 /** Pages of the hub scroll by themselves in a tab. */
 export function RegistryTab({ place }: { place: RegistryPlace }): ReactElement {
@@ -17,6 +18,7 @@ function page(place: RegistryPlace): ReactElement {
   switch (place.kind) {
     case 'models': return <ModelsPage />;
     case 'storage': return <StoragePage />;
+    case 'settings': return <SettingsPage />;
     case 'model': return <ModelPage name={place.name} />;
     case 'version': return <VersionPage model={place.model} version={place.version} />;
     case 'compare': return <ComparePage model={place.model} versions={place.versions} />;

@@ -8,6 +8,7 @@ import schema from '../../../../docs/reference/experiment-config.schema.json';
 import { show, Shown } from '../../testing/app';
 import { experiment, overview } from '../../testing/fixtures';
 import type { ExperimentView } from '../../state/wire';
+import { forkText } from '../../form';
 import type { LabApi } from '../api';
 import { NewExperiment } from './NewExperiment';
 import type { Picker } from '../pick';
@@ -28,7 +29,7 @@ function server(): { own: LabApi['own']; asked: [string, unknown][] } {
   return { own: own as LabApi['own'], asked };
 }
 
-function opened(pick: Partial<Picker>, cloned: ExperimentView | null = null): Shown & { asked: [string, unknown][]; posted: unknown[] } {
+function opened(pick: Partial<Picker>, forked: ExperimentView | null = null): Shown & { asked: [string, unknown][]; posted: unknown[] } {
   const { own, asked } = server();
   const posted: unknown[] = [];
   const post = async (path: string, body: unknown): Promise<unknown> => {
@@ -42,7 +43,7 @@ function opened(pick: Partial<Picker>, cloned: ExperimentView | null = null): Sh
   let shown: Shown;
   const Form = (): React.ReactElement => (
     <NewExperiment
-      app={shown?.app ?? ({ navigate: vi.fn() } as never)} api={{ own, post, get: async () => cloned } as unknown as LabApi} from={cloned?.id} contents={contents as never}
+      app={shown?.app ?? ({ navigate: vi.fn() } as never)} api={{ own, post, get: async () => forked } as unknown as LabApi} from={forked?.id} contents={contents as never}
       pick={{ file: none, folder: none, ...pick }} folder="work" onDone={() => undefined}
     />
   );
@@ -94,24 +95,33 @@ describe('a new experiment in JupyterLab', () => {
     expect(posted[0]).toMatchObject(['experiments', { bundle: 'tree:old', activate: true, source: { from: 'jupyterlab' } }]);
   });
 
-  it('clones an experiment: its config to change, its code, and where it is from', async () => {
+  it('forks an experiment: its config to change, its code, and what it is a fork of', async () => {
     const config = { entrypoint: 'python3 train.py', name: 'first', searcher: { name: 'tpe' } };
     const { posted } = opened({}, experiment(1, { bundle: 'tree:its', config: config as never }));
-    await screen.findByRole('heading', { name: 'Clone experiment 1' });
+    await screen.findByRole('heading', { name: 'Fork experiment 1' });
     const yaml = screen.getByLabelText<HTMLTextAreaElement>('YAML');
     expect(yaml.value).toBe('name: first\nentrypoint: python3 train.py\nsearcher:\n  name: tpe\n');
     fireEvent.change(yaml, { target: { value: yaml.value.replace('first', 'second') } });
     await screen.findByText('no errors');
     await userEvent.click(screen.getByRole('button', { name: 'Submit' }));
     await waitFor(() => expect(posted.length).toBe(1));
-    expect(posted[0]).toMatchObject(['experiments', { bundle: 'tree:its', source: { from: 'jupyterlab', clone_of: 1 } }]);
+    expect(posted[0]).toMatchObject(['experiments', { bundle: 'tree:its', forked_from: 1, source: { from: 'jupyterlab' } }]);
     expect((posted[0] as [string, { config_yaml: string }])[1].config_yaml).toContain('name: second');
   });
 
-  it('asks for the secrets that a clone cannot read back', async () => {
+  it('leaves masks to the master, and says of which experiment they are', async () => {
     const config = { entrypoint: 'true', environment: { registry_auth: { password: '********' } } };
-    opened({}, experiment(1, { bundle: 'tree:its', config: config as never }));
-    await screen.findByText('1 error');
-    expect(screen.getByRole('list', { name: 'Errors and warnings' }).textContent).toContain('environment.registry_auth.password: is a secret, which cannot be read back');
+    const { asked } = opened({}, experiment(1, { bundle: 'tree:its', config: config as never }));
+    await screen.findByText('no errors');
+    expect(asked.at(-1)).toMatchObject(['judge', { forked_from: 1 }]);
+    expect(screen.getByLabelText<HTMLTextAreaElement>('YAML').value).toContain('********');
+  });
+
+  it.each([
+    ['own', 'vision', 'digits', 'workspace: ada/vision\nproject: digits\n'], ['write', 'ben/vision', 'Uncategorized', 'workspace: ben/vision\n'],
+    ['read', 'vision', 'digits', ''], ['own', 'Uncategorized', 'mine', 'project: mine\n'], ['write', 'Uncategorized', 'mine', '']
+  ])('lies beside the experiment for who may %s it', (may, workspace, project, text) => {
+    const of = experiment(1, { owner: 'ada', may: may as 'own', workspace, project, config: { name: 'x', workspace: 'old' } as never });
+    expect(forkText(of)).toBe(`name: x\n${text}`);
   });
 });

@@ -1,17 +1,18 @@
 /** Lumino widgets that hold React views. */
 
 import { MainAreaWidget, ReactWidget } from '@jupyterlab/apputils';
-import { lazy, ReactElement, Suspense } from 'react';
+import { Fragment, lazy, ReactElement, Suspense } from 'react';
 
-import { ExperimentView } from '../../components/experiment/ExperimentView';
-import { TaskView } from '../../components/trial/TaskView';
-import { TrialView } from '../../components/trial/TrialView';
 import { Loading } from '../../components/common';
 import { nameText } from '../../components/common/text';
+import { useZone } from '../../components/common/zone';
 import { AppContext, AppProvider, Place } from '../../state/context';
 import { detlabIcon } from '../icon';
 
+const ExperimentTab = lazy(async () => ({ default: (await import('./ExperimentTab')).ExperimentTab }));
 const RegistryTab = lazy(async () => ({ default: (await import('./RegistryTab')).RegistryTab }));
+const RunsTab = lazy(async () => ({ default: (await import('./RunsTab')).RunsTab }));
+const WorkspaceTab = lazy(async () => ({ default: (await import('./WorkspaceTab')).WorkspaceTab }));
 
 /** A view in its context. */
 export class View extends ReactWidget {
@@ -24,17 +25,29 @@ export class View extends ReactWidget {
   }
 
   protected render(): ReactElement {
-    return <AppProvider value={this.app}>{this.content}</AppProvider>;
+    return <AppProvider value={this.app}><InZone>{this.content}</InZone></AppProvider>;
   }
+}
+
+/** Drawn anew when another time zone is chosen. */
+function InZone({ children }: { children: ReactElement }): ReactElement {
+  return <Fragment key={useZone()}>{children}</Fragment>;
 }
 
 export function placeKey(place: Place): string {
   switch (place.kind) {
     case 'new': return `new:${place.from ?? ''}${place.path ?? ''}`;
+    case 'runs': return `runs:${place.table}`;
     case 'models':
-    case 'storage': return place.kind;
+    case 'storage':
+    case 'workspaces':
+    case 'shared':
+    case 'settings': return place.kind;
+    case 'workspace': return `workspace:${place.workspace}`;
+    case 'project': return `project:${place.workspace}/${place.project}`;
     case 'model': return `model:${place.name}`;
     case 'version': return `version:${place.model}@${place.version}`;
+    case 'comparison': return `comparison:${place.trials.join()}/${place.experiments.join()}`;
     case 'compare': return `compare:${place.model}@${place.versions.join()}`;
     default: return `${place.kind}:${place.id}`;
   }
@@ -45,10 +58,17 @@ export function placeTitle(place: Place): string {
     case 'experiment': return `Experiment ${place.id}`;
     case 'trial': return `Trial ${place.id}`;
     case 'task': return `Task ${place.id}`;
+    case 'runs': return place.table === 'trials' ? 'Trials' : 'Experiments';
     case 'models': return 'Models';
     case 'storage': return 'Storage';
+    case 'workspaces': return 'Workspaces';
+    case 'shared': return 'Shared with me';
+    case 'settings': return 'detlab settings';
+    case 'workspace': return `Workspace ${nameText(place.workspace, 80)}`;
+    case 'project': return `Project ${nameText(place.project, 80)}`;
     case 'model': return `Model ${nameText(place.name, 80)}`;
     case 'version': return `${nameText(place.model, 80)} version ${place.version}`;
+    case 'comparison': return 'Compare';
     case 'compare': return `Compare ${nameText(place.model, 80)}`;
     case 'new': return place.path?.endsWith('.ipynb') ? 'New notebook run' : 'New experiment';
   }
@@ -71,11 +91,18 @@ export function makeTab(
 ): MainAreaWidget<View> {
   const element = (): ReactElement => {
     switch (place.kind) {
-      case 'experiment': return <ExperimentView id={place.id} />;
-      case 'trial': return <TrialView id={place.id} tab={place.tab} />;
-      case 'task': return <TaskView id={place.id} />;
+      case 'experiment':
+      case 'trial':
+      case 'task': return <Suspense fallback={<Loading />}><ExperimentTab place={place} /></Suspense>;
+      case 'runs':
+      case 'comparison': return <Suspense fallback={<Loading />}><RunsTab place={place} /></Suspense>;
+      case 'workspaces':
+      case 'workspace':
+      case 'project':
+      case 'shared': return <Suspense fallback={<Loading />}><WorkspaceTab place={place} /></Suspense>;
       case 'models':
       case 'storage':
+      case 'settings':
       case 'model':
       case 'version':
       case 'compare': return <Suspense fallback={<Loading />}><RegistryTab place={place} /></Suspense>;

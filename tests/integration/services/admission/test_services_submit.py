@@ -151,11 +151,38 @@ async def test_submit_a_trial_class_that_was_not_sent_is_warned_of(make_world):
     assert "names the module 'model.defs', which is not in the code" in [warning.message for warning in reply.warnings]
 
 
-async def test_submit_makes_workspace_and_project_on_first_use(make_world):
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"train": "import os\nimport determined as det\n"}, "train.py, line 2"),
+        ({"train": "from determined.pytorch import Trainer"}, "train.py, line 1"),
+        (
+            {"a__b": "def f():\n    from determined import core\n", "train": "import determined"},
+            "a/b.py, line 2; train.py, line 1",
+        ),
+        ({"train": "import determined_helpers\n# import determined\nx = 'import determined'"}, ""),
+        ({"determined__compat": "x = 1", "train": "import determined"}, ""),
+        ({"train": "import detlab as det"}, ""),
+    ],
+)
+async def test_code_that_imports_determined_is_warned_of_by_a_dry_run_too(make_world, tmp_path, files, said):
     world = await make_world()
-    first = await world.submit(config(workspace="W", project="P"))
-    second = await world.submit(config(workspace="W", project="P"))
-    assert (first.workspace, first.project) == (second.workspace, second.project) == ("W", "P")
+    digest, upload = pack(tmp_path, **files)
+    await world.services[Bundles].put(ALICE, digest, upload)
+    for dry_run in (True, False):
+        asked = CreateExperiment(config=config(), bundle=digest, dry_run=dry_run)
+        reply = await world.services[Experiments].create(ALICE, asked)
+        found = [warning for warning in reply.warnings if "Determined" in warning.message]
+        assert [one.message for one in found] == ([f"the code imports Determined: {said}"] if said else [])
+        assert all("import detlab as det" in (one.hint or "") for one in found)
+
+
+async def test_a_submit_without_a_workspace_lies_in_the_personal_one_of_its_owner(make_world):
+    world = await make_world()
+    mine, theirs = await world.submit(config()), await world.submit(config(), BOB)
+    assert (mine.workspace, mine.project) == (theirs.workspace, theirs.project) == ("Uncategorized", "Uncategorized")
+    assert mine.workspace_id != theirs.workspace_id
+    assert (await world.submit(config())).project_id == mine.project_id
 
 
 async def test_submit_masks_secrets_in_what_people_see(make_world):

@@ -11,6 +11,8 @@ import pytest
 from services_scripted import ALICE, ROOT, World, config, seen_storage, training
 
 from detlab.errors import Conflict
+from detlab.schemas.taskwire import CreateTask, TaskKind
+from detlab.schemas.wire import CreateExperiment
 from detlab.storage.ownership import StorageHolder
 from detlab.storage.posix import SharedFSStorage
 from detlab_hub.services.base.settings import A_COPY
@@ -19,6 +21,7 @@ from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.stored_files import EventFiles
 from detlab_hub.services.queue.jobs import Jobs
+from detlab_hub.services.usertasks.usertasks import UserTasks
 
 MakeWorld = Callable[..., Awaitable[World]]
 ORIGINAL = StorageHolder("detlab", "original", 1)
@@ -46,6 +49,17 @@ async def test_a_copy_starts_nothing_and_says_why(world: World) -> None:
     assert (await world.services[Cluster].view(ALICE)).is_copy
     why = await world.services[Jobs].why(ALICE, str(made.id))
     assert [(item.reason, item.detail) for item in why.items] == [("copy", A_COPY)]
+
+
+async def test_a_submission_to_a_copy_is_told_what_follows(world: World) -> None:
+    await becomes_a_copy(world)
+    made = await world.services[Experiments].create(ALICE, CreateExperiment(config=config()))
+    assert made.experiment is not None
+    assert [warning.message for warning in made.warnings] == [f"it waits: {A_COPY}"]
+    assert made.experiment.warnings == []
+    task = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": ["true"]})
+    asked = await world.services[UserTasks].create(ALICE, task)
+    assert f"it waits: {A_COPY}" in [warning.message for warning in asked.warnings]
 
 
 async def test_a_copy_removes_nothing_whoever_asks(world: World, tmp_path: Path) -> None:

@@ -9,12 +9,16 @@ from services_scripted import ALICE, BOB, ROOT, config, training
 
 from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.wire import EditExperiment, ExperimentState, GrantRequest
+from detlab.schemas.wire.registry import CreateModel, CreateVersion, EditModel, EditVersion
 from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.cluster.overview import Overview
 from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.experiments.timeline import Timeline
+from detlab_hub.services.finding.finding import RunFinder
+from detlab_hub.services.registry.models import Models
+from detlab_hub.services.registry.versions import Versions
 
 
 async def actions(world) -> list[tuple[str, str, str]]:
@@ -51,6 +55,14 @@ async def test_an_edit_is_kept_audited_and_told_once(ended) -> None:
     assert (await world.services[Experiments].curves(ALICE, number)).cursor == before
     edits = [one for one in await actions(world) if one[1] == "experiment.edit"]
     assert edits == [("alice", "experiment.edit", "name, description, notes, labels")]
+
+
+async def test_labels_that_differ_only_in_how_unicode_writes_them_are_one(ended) -> None:
+    world, number = ended
+    assert (await edit(world, number, labels=["cafe\u0301", "caf\xe9"])).labels == ["caf\xe9"]
+    assert (await edit(world, number, add_labels=["cafe\u0301"])).labels == ["caf\xe9"]
+    assert (await edit(world, number, remove_labels=["cafe\u0301"])).labels == []
+    assert (await world.submit(config(labels=["cafe\u0301", "caf\xe9", "Caf\xe9"]))).labels == ["caf\xe9", "Caf\xe9"]
 
 
 async def test_labels_are_replaced_and_bounded(ended) -> None:
@@ -109,6 +121,12 @@ async def test_i9_who_may_change_it_may_edit_it(ended) -> None:
         await edit(world, number, replace(ALICE, run="a1"), archived=True)
 
 
+async def left(world, number):
+    """Whether the one trial of an experiment has saved and freed its slots."""
+    (trial,), _ = await world.services[Experiments].trials(ALICE, number)
+    return trial.works_since is None
+
+
 async def test_took_counts_no_pause(make_world) -> None:
     world = await make_world(training(40))
     await world.add_agent()
@@ -123,6 +141,7 @@ async def test_took_counts_no_pause(make_world) -> None:
         view = await world.services[Experiments].pause(ALICE, made.id)
         assert view.paused_at == world.now
         await world.steps(4)
+        await world.until(lambda: left(world, made.id))
         world.now += 1000 - (world.now - view.paused_at)
         world.store.renew_lease()
         await world.services[Experiments].activate(ALICE, made.id)
@@ -133,7 +152,58 @@ async def test_took_counts_no_pause(make_world) -> None:
     assert done.paused_seconds == pytest.approx(2000)
     assert done.took == pytest.approx(done.ended_at - started - 2000)
     assert 0 < done.took < 500
+    (trial,), _ = await world.services[Experiments].trials(ALICE, made.id)
+    assert trial.ended_at - trial.started_at > 2000
+    assert 0 < trial.worked < 500, "as its experiment's, without the pauses"
+    assert trial.works_since is None
+    found = await world.services[RunFinder].trials(ALICE, filter="duration < 500", column=["duration"])
+    assert [one.values for one in found.items] == [[pytest.approx(trial.worked)]]
 
 
 async def begun(world, number) -> bool:
     return (await world.view(number)).started_at is not None
+
+
+async def test_notes_that_somebody_has_changed_meanwhile_are_not_replaced_unseen(ended) -> None:
+    world, number = ended
+    await edit(world, number, notes="of alice", notes_before="")
+    with pytest.raises(Conflict, match="have been changed since you opened them"):
+        await edit(world, number, name="also not done", notes="of another", notes_before="")
+    assert ((await world.view(number)).notes, (await world.view(number)).name) == ("of alice", "first")
+    await edit(world, number, notes="of alice", notes_before="")  # the same again, as after a lost reply
+    await edit(world, number, description="beside the notes", notes_before="whatever")
+    assert (await edit(world, number, notes="of both", notes_before="of alice")).notes == "of both"
+    assert (await edit(world, number, notes="who says nothing replaces anything")).notes.startswith("who")
+
+
+async def test_two_people_who_edit_one_note_do_not_overwrite_each_other(ended) -> None:
+    world, number = ended
+    await world.services[Grants].put(ALICE, number, GrantRequest(kind="user", name="bob", write=True))
+    await edit(world, number, notes="by alice", notes_before="")
+    with pytest.raises(Conflict, match=f"the notes of experiment {number} have been changed") as found:
+        await edit(world, number, BOB, notes="by bob", notes_before="", name="other")
+    assert found.value.hint == "Open them again, and write yours into them"
+    view = await world.view(number)
+    assert (view.notes, view.name) == ("by alice", "first")
+    assert (await edit(world, number, notes="by alice", notes_before="")).notes == "by alice"  # sent twice
+    assert (await edit(world, number, BOB, notes="by both", notes_before="by alice")).notes == "by both"
+    assert (await edit(world, number, BOB, labels=["z"], notes_before="old")).labels == ["z"]
+
+
+async def test_two_people_who_edit_the_notes_of_a_model_or_a_version_do_not_either(make_world) -> None:
+    world = await make_world(training(2))
+    await world.add_agent()
+    made = await world.submit(config())
+    await world.finish(made.id)
+    [trial] = await world.trials(made.id)
+    await world.services[Models].create(ALICE, CreateModel(name="m"))
+    await world.services[Versions].register(ALICE, "m", CreateVersion(checkpoint=trial.latest_checkpoint))
+    edits = (
+        lambda **said: world.services[Models].edit(ALICE, "m", EditModel(**said)),
+        lambda **said: world.services[Versions].edit(ALICE, "m", "1", EditVersion(**said)),
+    )
+    for change in edits:
+        await change(notes="first", notes_before="")
+        with pytest.raises(Conflict, match="have been changed since you opened them"):
+            await change(notes="second", notes_before="")
+        assert (await change(notes="second", notes_before="first")).notes == "second"

@@ -210,6 +210,7 @@ async def test_why_is_the_schedulers_answer_with_what_would_help(make_world):
     assert (item.reason, item.slots, item.place, item.ahead, item.pool) == ("no_free_slots", 4, 1, 0, "default")
     assert item.detail.startswith("needs 4 slots: 2 of 4 free")
     assert [hint.text for hint in item.hints] == ["would start now with 2 slots"]
+    assert "would start now" not in item.detail, "said once"
     assert item.estimated_start is None
     told = await world.services[Jobs].why(ALICE, str(search.id))
     assert (told.waiting, [one.place for one in told.items], [one.ahead for one in told.items]) == (
@@ -235,7 +236,8 @@ async def test_a_quota_holds_and_lowering_it_ends_nothing(make_world):
     (mine,) = (await world.services[Jobs].list(ALICE)).items
     assert (mine.slots_held, mine.tasks_waiting) == (2, 1)
     (item,) = (await world.services[Jobs].why(ALICE, str(search.id))).items
-    assert (item.reason, item.detail) == ("at_quota", "user alice holds 2 of a quota of 2 slots, this needs 1")
+    held = "user alice holds 2 of a quota of 2 slots, this needs 1; see det quota list"
+    assert (item.reason, item.detail) == ("at_quota", held)
     await quotas.put(ROOT, QuotaRequest(kind="user", name="alice", slots=1))
     await world.steps(3)
     assert (await world.services[Jobs].list(ALICE)).items[0].slots_held == 2, "nothing is ended"

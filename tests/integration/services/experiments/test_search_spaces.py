@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from services_scripted import ALICE, BOB, asha, config, training
 
-from detlab.client.submission import clone_of
+from detlab.client.submission import fork_of
 from detlab.errors import ConfigError
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.searchers import Started, Suggest, TrialPlaced, make_searcher
@@ -87,13 +87,13 @@ async def test_a_clone_with_a_warm_start_asks_from_the_first_trial_on_with_the_r
     await world.add_agent()
     source = await world.submit(config({"name": "random", "metric": "loss", "max_trials": 4}))
     view = await world.finish(source.id)
-    plain = clone_of(view, {}, warm_start=True, name=None, activate=True)
+    plain = fork_of(view, {}, warm_start=True)
     with pytest.raises(ConfigError) as refused:
         await world.submit(plain.config)
     [wrong] = [problem for problem in refused.value.problems if problem.level == "error"]
     assert wrong.path == "searcher.warm_start"
     changes = {"searcher.name": "tpe", "searcher.startup_trials": 4, "searcher.max_concurrent_trials": 1}
-    wanted = clone_of(view, changes, warm_start=True, name=None, activate=True)
+    wanted = fork_of(view, changes, warm_start=True)
     made = await world.submit(wanted.config)
     search = make_searcher(await stored(world, made.id), made.config["hyperparameters"], 1)
     (first,) = search.step(Started())

@@ -110,6 +110,32 @@ async def test_services_code_that_cannot_be_imported_is_not_restarted(make_world
     assert view.failure.hint.endswith("(not restarted: it would fail in the same way each time)")
 
 
+NO_FRAMEWORK = (
+    "detlab.frameworks.errors.FrameworkVersionError: detlab.keras needs keras, which is not installed",
+    "pip install 'detlab[keras]'",
+)
+OTHER_LENGTH = (
+    "detlab.frameworks.errors.FrameworkError: the search trains for 7 epochs, and the code for 5 epochs: trials",
+    "Set fit(epochs=…) to 7 epochs, or change searcher.max_time and searcher.time_metric in the config.",
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "helps"),
+    [(NO_FRAMEWORK, "import", f"{NO_FRAMEWORK[1]}, where tasks run; "), (OTHER_LENGTH, "exception", "")],
+)
+async def test_services_a_framework_that_does_not_fit_costs_one_start(make_world, said, kind, helps):
+    """Regression: five restarts, and of what to install the card said nothing."""
+    world = await make_world(failing(1, (*HEAD, *said)))
+    agent = await world.add_agent()
+    made = await world.submit(config(max_restarts=5))
+    view = await world.finish(made.id)
+    assert len(agent.launches) == 1
+    assert (view.failure.kind, view.failure.message) == (kind, said[0])
+    assert view.failure.hint.startswith(helps)
+    assert view.failure.hint.endswith("(not restarted: it would fail in the same way each time)")
+
+
 async def test_services_an_import_that_fails_after_a_report_is_restarted(make_world):
     def script(launch):
         yield report(1, loss=0.5)

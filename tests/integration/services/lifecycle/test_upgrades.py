@@ -23,6 +23,7 @@ from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.base.callers import AgentCaller
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.trials import Trials
+from detlab_hub.services.finding.finding import RunFinder
 from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store import migrate
 from detlab_hub.store.engine import parse_url
@@ -80,6 +81,10 @@ async def test_an_earlier_masters_database_is_migrated_and_its_search_goes_on(
     assert differences(empty_db_url) == [], "beside the tables of a new database"
     said = json.loads(unpacked(f"{dump}.json"))
     assert missing(said[str(ENDED)], await told(world, ENDED)) == []
+    found = (await world.services[RunFinder].trials(ALICE, filter=f"experiment = {ENDED}", column=["loss"])).items
+    best = [(one.values, [one.best_validation]) for one in found if one.best_validation is not None]
+    assert best, "filters know the step of the best validation"
+    assert [values for values, _ in best] == [wanted for _, wanted in best]
     if "task" in said:
         assert missing(without_id(said["task"]), without_id(await told_of_task(world))) == []
     assert {trial["state"] for trial in said[str(HALF)]["trials"]} >= {"ACTIVE"}, "it was in the middle"

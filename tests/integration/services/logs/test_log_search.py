@@ -138,3 +138,34 @@ async def test_streams_and_times(make_world):
 )  # fmt: skip
 def test_the_text_that_a_match_begins_with(regex, text):
     assert required_text(regex) == text
+
+
+async def test_lines_that_fit_come_with_what_stands_around_them(make_world, monkeypatch):
+    ask = await spoken(make_world)
+    found, edges = await ask(regex="[n]an", context=1)
+    assert found == [3, 4, 5, 8, 9, 10, 13, 14, 15, 18, 19]
+    beside = [place for place, _ in enumerate(found) if found[place] % 5 != 4]
+    lines = (await ask(tail=0, context=5))[0]
+    assert lines == [], "nothing fits, nothing stands around it"
+    assert len(edges.context) == len(beside)
+    assert (await ask(regex="[n]an", context=1, tail=1))[0] == [18, 19]
+    assert (await ask(regex="[n]an", context=2, rank=1))[0] == [7, 9, 11, 17, 19], "of the rank that was asked for"
+    assert (await ask(search="loss=nan", context=20))[0] == [*range(20)]
+    assert (await ask(context=3, limit=4))[0] == [0, 1, 2, 3], "without a filter there is nothing to add"
+
+
+async def test_a_page_with_context_is_bounded_and_says_where_to_go_on(make_world, monkeypatch):
+    monkeypatch.setattr(log_search, "MOST_WITH_CONTEXT", 2)
+    ask = await spoken(make_world)
+    found, edges = await ask(regex="[n]an", context=1, tail=100)
+    assert found == [13, 14, 15, 18, 19]
+    assert (await ask(regex="[n]an", context=1, before=edges.older))[0] == [3, 4, 5, 8, 9, 10]
+    found, edges = await ask(regex="[n]an", context=1)
+    assert (found, (await ask(regex="[n]an", context=1, after=edges.next))[0]) == (
+        [3, 4, 5, 8, 9, 10],
+        [13, 14, 15, 18, 19],
+    )
+    monkeypatch.setattr(log_search, "PAGE_BYTES", 2 * 600)
+    found, edges = await ask(regex="[n]an", context=20)
+    assert 4 in found
+    assert len(found) < 20

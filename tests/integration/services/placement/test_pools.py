@@ -245,8 +245,8 @@ async def test_quotas_of_users_and_groups_are_held_over_all_pools(make_world):
     assert running[5] == "RUNNING"
     waiting = {(await world.view(one.id)).pending_reason for one in (*alice, *carol)} - {None}
     assert waiting == {
-        "user alice holds 2 of a quota of 2 slots, this needs 1",
-        "group vision holds 2 of a quota of 3 slots, this needs 2",
+        "user alice holds 2 of a quota of 2 slots, this needs 1; see det quota list",
+        "group vision holds 2 of a quota of 3 slots, this needs 2; see det quota list",
     }
 
 

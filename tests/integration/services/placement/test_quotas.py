@@ -107,6 +107,6 @@ async def test_quotas_say_what_they_never_give(make_world):
         return await world.services.context.read(lambda s: never(s, user, groups, slots))
 
     assert await said("vera", set(), 4) is None
-    assert await said("vera", set(), 5) == "needs 5 slots, more than the quota of user vera: 4"
-    assert await said("vera", {"vision"}, 3) == "needs 3 slots, more than the quota of group vision: 2"
+    assert await said("vera", set(), 5) == "needs 5 slots, more than the quota of user vera: 4 (0 held now)"
+    assert await said("vera", {"vision"}, 3) == "needs 3 slots, more than the quota of group vision: 2 (0 held now)"
     assert await said("bob", set(), 99) is None

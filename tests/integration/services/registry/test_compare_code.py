@@ -15,8 +15,9 @@ from services_scripted import ALICE, BOB, World, config, report
 from detlab.schemas.wire import GrantRequest
 from detlab.schemas.wire.registry import CreateModel, CreateVersion
 from detlab_hub.services.admission.bundles import Bundles
+from detlab_hub.services.comparison.differing import DIFFED_LINES, differences, unified
 from detlab_hub.services.experiments.grants import Grants
-from detlab_hub.services.registry.comparing import DIFFED_LINES, Comparisons, differences, unified
+from detlab_hub.services.registry.comparing import Comparisons
 from detlab_hub.services.registry.models import Models
 from detlab_hub.services.registry.versions import Versions
 from detlab_hub.store.tables import ExperimentRow

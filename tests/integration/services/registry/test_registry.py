@@ -437,3 +437,17 @@ async def test_names_and_labels_in_any_script_are_kept_in_one_form(place) -> Non
 async def test_digits_of_any_script_alone_are_no_name(place, name) -> None:
     with pytest.raises(ConfigError, match="digits only"):
         await place.services[Models].create(ALICE, CreateModel(name=name))
+
+
+async def test_notes_that_somebody_has_changed_meanwhile_are_not_replaced_unseen(place) -> None:
+    models, versions = place.services[Models], place.services[Versions]
+    await place.register(0)
+    for edit, wanted in (
+        (lambda body: models.edit(ALICE, "digits", body), EditModel),
+        (lambda body: versions.edit(ALICE, "digits", "1", body), EditVersion),
+    ):
+        await edit(wanted(notes="of alice", notes_before=""))
+        with pytest.raises(Conflict, match="have been changed since you opened them"):
+            await edit(wanted(name="also not done", notes="of another", notes_before=""))
+        assert (await edit(wanted(notes="of both", notes_before="of alice"))).notes == "of both"
+    assert (await models.get(ALICE, "digits")).name == "digits"

@@ -78,6 +78,17 @@ async def test_best_first_and_page_after_page(three) -> None:
         ("metric.training.loss < 0.7", "speech@1"),
         ("metadata.team = a or format = safetensors", "digits@1"),
         ("no_such_key = 1", ""),
+        ("label contains VIS", "speech@1 digits@2 digits@1"),
+        ("name ~ SPEE or version.label ~ prod", "speech@1 digits@2"),
+        ("team contains ' '", "digits@2"),
+        ("not team ~ b", "speech@1 digits@1"),
+        ("semver is null", "speech@1 digits@2"),
+        ("semver is not null", "digits@1"),
+        ("team is null", "speech@1"),
+        ("label is not null and version.label is null", "speech@1 digits@1"),
+        ("accuracy is null or version is null", ""),
+        ("hparams.lr = 0.1 and hparams.lr is not null", "speech@1 digits@2 digits@1"),
+        ("hparams.momentum is null", "speech@1 digits@2 digits@1"),
         ("no_such_key != 1", "speech@1 digits@2 digits@1"),
         ('team = "x\' or 1=1 --"', ""),
     ],
@@ -98,7 +109,15 @@ async def test_facts_follow_edits(three) -> None:
 
 @pytest.mark.parametrize(
     ("where", "column"),
-    [("label vision", 7), ("label = vision and", 19), ("label < 3", 1), ("version = x", 1), ("a = 1 b = 2", 7)],
+    [
+        ("label vision", 7),
+        ("label = vision and", 19),
+        ("label < 3", 1),
+        ("version = x", 1),
+        ("a = 1 b = 2", 7),
+        ("a < b", 5),
+        ("version ~ 1", 1),
+    ],
 )
 async def test_an_error_points_at_its_column(three, where, column) -> None:
     with pytest.raises(ConfigError) as refused:

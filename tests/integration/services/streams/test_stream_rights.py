@@ -10,9 +10,14 @@ from stream_reading import SlowLook, made_by_alice, members, reading, report, un
 
 from detlab.errors import NotFound
 from detlab.schemas.wire import GrantRequest, GrantTo
+from detlab.schemas.wire.projects import MoveExperiment
+from detlab.schemas.wire.workspaces import CreateWorkspace, MemberRequest
 from detlab_hub.services import Caller
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
+from detlab_hub.services.projects.members import MembersOfWorkspaces
+from detlab_hub.services.projects.moves import Moves
+from detlab_hub.services.projects.workspaces import Workspaces
 from detlab_hub.services.streams import reads
 from detlab_hub.services.streams.stream import Follow
 from detlab_hub.store.tables import ExperimentRow
@@ -81,6 +86,67 @@ async def test_i9_a_right_is_that_of_the_snapshot_even_before_the_wake_up(make_w
         with pytest.raises(NotFound):
             await asyncio.wait_for(bob.task, 20)
         assert bob.steps == [1]
+
+
+@pytest.mark.parametrize("of_all", [False, True])
+@pytest.mark.parametrize("told", [True, False])
+async def test_i9_a_role_that_is_taken_away_while_a_view_is_open_ends_it(make_world, monkeypatch, of_all, told):
+    """Also before anybody was told that members have changed, and whatever is remembered of the experiment."""
+    world, mine = await made_by_alice(make_world)
+    services = world.services
+    await world.workspace("lab", bob="editor")
+    await services[Moves].experiment(ALICE, mine, MoveExperiment(workspace="lab"))
+    hers = (await world.submit(config(name="hers"), BOB)).id
+    follows = (Follow(mine), Follow(hers))
+    async with (
+        reading(world, ALICE, None if of_all else mine, follows=follows) as alice,
+        reading(world, BOB, None if of_all else mine, follows=follows) as bob,
+        reading(world, EVE, None, follows=follows) as eve,
+    ):
+        await until(lambda: members(world) == 3)
+        await report(world, mine, 1)
+        await until(lambda: alice.steps == bob.steps == [1])
+        await services[Experiments].pause(ALICE, mine)
+        await until(lambda: [e.data["may"] for e in bob.got if e.kind == "experiment"][-1:] == ["write"])
+        if not told:
+            monkeypatch.setattr(services[MembersOfWorkspaces], "_changed", lambda found: found)
+        await services[MembersOfWorkspaces].remove(ALICE, "lab", GrantTo(kind="user", name="bob"))
+        if of_all:  # a look that found nothing but that change must forget, too
+            await until(lambda: any(event.data.get("rights") for event in bob.got))
+        seen = len(bob.got)
+        await report(world, mine, 2)
+        await report(world, hers, 3)
+        if of_all:
+            await until(lambda: bob.steps[-1] == 3)
+            assert mine not in {event.experiment_id for event in bob.got[seen:]}
+            assert bob.steps == [1, 3]
+        else:
+            with pytest.raises(NotFound):
+                await asyncio.wait_for(bob.task, 20)
+            assert bob.steps == [1]
+        await until(lambda: 2 in alice.steps)
+        assert not [event for event in eve.got if event.kind != "cluster"]
+        assert {event.kind for event in [*alice.got, *bob.got]} <= {
+            "experiment",
+            "trial",
+            "metrics",
+            "cluster",
+            "cursor",
+        }
+
+
+async def test_i9_a_member_is_told_of_what_was_moved_in_and_of_its_end(make_world):
+    world, mine = await made_by_alice(make_world)
+    services = world.services
+    await world.workspace("lab", bob="viewer")
+    async with reading(world, BOB, None) as bob, reading(world, EVE, None) as eve:
+        await until(lambda: members(world) == 2)
+        await services[Moves].experiment(ALICE, mine, MoveExperiment(workspace="lab"))
+        await until(lambda: any(event.experiment_id == mine for event in bob.got))
+        await services[Experiments].kill(ALICE, mine)
+        await services[Experiments].delete(ALICE, mine)
+        await until(lambda: any(e.experiment_id == mine and e.data.get("state") == "DELETED" for e in bob.got))
+        assert not [event for event in eve.got if event.kind != "cluster"]
 
 
 async def test_who_was_let_look_is_told_that_it_was_deleted(make_world):
@@ -175,3 +241,35 @@ async def until_gone(world, experiment):
     async with asyncio.timeout(20):
         while await world.services.context.read(lambda s: s.get(ExperimentRow, experiment)) is not None:
             await asyncio.sleep(0.005)
+
+
+async def test_i9_who_loses_a_right_is_told_so_and_nobody_else(make_world):
+    """A page that shows what was taken away has no other way to know: no event of it comes any more."""
+    world, mine = await made_by_alice(make_world)
+    services = world.services
+    lab = await services[Workspaces].create(ALICE, CreateWorkspace(name="lab"))
+
+    def told(sink):
+        return [event for event in sink.got if event.data.get("rights")]
+
+    async with reading(world, BOB, None) as bob, reading(world, EVE, None) as eve, reading(world, ALICE, None) as alice:
+        await until(lambda: members(world) == 3)
+        steps = [
+            lambda: services[Grants].put(ALICE, mine, GrantRequest(kind="user", name="bob")),
+            lambda: services[Grants].remove(ALICE, mine, GrantTo(kind="user", name="bob")),
+            lambda: services[MembersOfWorkspaces].put(ALICE, "lab", MemberRequest(kind="user", name="bob")),
+            lambda: services[Moves].experiment(ALICE, mine, MoveExperiment(workspace="lab")),
+            lambda: services[Moves].experiment(ALICE, mine, MoveExperiment()),
+            lambda: services[MembersOfWorkspaces].remove(ALICE, "lab", GrantTo(kind="user", name="bob")),
+        ]
+        expected = [1, 2, 3, 3, 4, 5]  # into the lab comes the experiment itself
+        for step, count in zip(steps, expected, strict=True):
+            await step()
+            await report(world, mine, 10 + count)
+            await until(lambda count=count: len(told(bob)) >= count)
+            assert len(told(bob)) == count
+        assert {event.kind for event in told(bob)} == {"cursor"}, "readers of before know this kind"
+        assert all(event.data == {"rights": True} and event.experiment_id is None for event in told(bob))
+        assert told(alice), "she is a member of the workspace whose members have changed"
+        await services[Workspaces].delete(ALICE, str(lab.id))
+        assert told(eve) == []

@@ -20,7 +20,9 @@ async def stored(make_world: Any) -> Any:
     world = await make_world(training(2))
     await world.add_agent()
     for caller, name in ((ALICE, "small"), (VERA, "<b>large</b>")):
-        made = await world.submit(config(name=name, workspace="lab", project=name[:3]), caller)
+        project = "large" if "large" in name else "small"
+        await world.workspace("lab", project, caller=caller)
+        made = await world.submit(config(name=name, workspace="lab", project=project), caller)
         await world.finish(made.id)
 
     def grow(unit: Any) -> None:
@@ -40,14 +42,14 @@ async def test_usage_by_everything(make_world):
     by_experiment = await usage(ROOT, "experiment", 1)
     assert [(one.experiment_id, one.name, one.owner) for one in by_experiment.items] == [(2, "<b>large</b>", "vera")]
     assert (by_experiment.more, by_experiment.total.checkpoint_bytes) == (1, 300)
-    assert [one.name for one in (await usage(ROOT, "project")).items] == ["lab/<b>", "lab/sma"]
+    assert [one.name for one in (await usage(ROOT, "project")).items] == ["vera/lab/large", "alice/lab/small"]
     assert [(one.name, one.used) for one in (await usage(ROOT, "group")).items] == [("vision", 200)]
 
 
 async def test_I9_usage_is_ones_own(make_world):
     world = await stored(make_world)
     usage = world.services[Storage].usage
-    for by, expected in (("user", ["alice"]), ("group", []), ("project", ["lab/sma"]), ("experiment", ["small"])):
+    for by, expected in (("user", ["alice"]), ("group", []), ("project", ["lab/small"]), ("experiment", ["small"])):
         found = await usage(ALICE, by)
         assert [one.name for one in found.items] == expected
         assert found.total.checkpoint_bytes == (100 if expected else 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httpx
 import pytest
@@ -167,3 +167,36 @@ def test_websockets_are_opened_to_their_owner_and_to_no_foreign_page(
     board = f"{servers.board}data/runs"
     for headers in ({"Authorization": f"token {servers.ben.token}"}, {"Cookie": theirs}, {}):
         assert upgrade(board, Sec_Fetch_Mode="websocket", **headers) in {302, 403}, "no way around its login"
+
+
+def test_no_role_in_their_workspace_opens_the_tensorboard_or_the_shell(
+    cluster: Cluster, servers: Servers, neighbour: httpx.Client
+) -> None:
+    """Its admins see both, and may end them; the Hub lets none of them in, before, with, or after the role."""
+    made = servers.operator.post("workspaces", {"name": "of servers"}).json()
+    place = f"workspaces/{made['id']}"
+    with cluster.client() as operator, cluster.client(servers.ben.token) as ben:
+        mine = {one["server_name"]: one["id"] for one in operator.get("tasks").json()["items"] if one["url"]}
+        shell = mine["sh"]
+        bens = replace(cluster, extra={**cluster.extra, "DET_URL": cluster.url, "DET_TOKEN": servers.ben.token})
+        for task in mine.values():
+            operator.post(f"tasks/{task}/move", json={"workspace": "of servers"}).raise_for_status()
+        for role in ("viewer", "editor", "admin", None):
+            member = {"kind": "user", "name": "ben"}
+            if role is None:
+                operator.request("DELETE", f"{place}/members", params=member).raise_for_status()
+            else:
+                operator.put(f"{place}/members", json={**member, "role": role}).raise_for_status()
+            listed = ben.get("tasks", params={"workspace": str(made["id"])})
+            assert listed.status_code == (404 if role is None else 200)
+            if role is not None:
+                assert {one["id"] for one in listed.json()["items"]} == set(mine.values())
+                assert not any(one["url"] or one["server_name"] or one["opens"] for one in listed.json()["items"])
+                opened = bens.det("shell", "open", shell)
+                assert (opened.returncode, f"only {cluster.user} opens it" in opened.stderr) == (1, True)
+            test_a_neighbours_browser_gets_neither_the_tensorboard_nor_the_shell(servers, neighbour)
+            test_a_neighbours_token_gets_neither_the_tensorboard_nor_the_shell(servers)
+        for task in mine.values():
+            assert ben.post(f"tasks/{task}/kill").status_code == 404
+            operator.post(f"tasks/{task}/move", json={}).raise_for_status()
+        operator.delete(place).raise_for_status()

@@ -20,7 +20,15 @@ FETCH = {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Site": "same-origin"}
 GONE_TO = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "none"}
 PEOPLES = [one for one in verbs() if one.operation.cross_site.sessions and not one.route.endswith("drain")]
 """Draining would end this cluster's usefulness."""
-FILES = ("outputs/{digest}", "checkpoints/{uuid}/archive", "files/{digest}", "code/{digest}", "usage", "openapi.json")
+FILES = (
+    "tables/export",
+    "outputs/{digest}",
+    "checkpoints/{uuid}/archive",
+    "files/{digest}",
+    "code/{digest}",
+    "usage",
+    "openapi.json",
+)
 
 
 @pytest.fixture(scope="module")

@@ -52,6 +52,15 @@ def test_under_a_quota_what_it_leaves() -> None:
     assert said(snapshot, "t2") == ["would start now with 5 slots"]
 
 
+def test_under_the_quota_of_its_workspace_what_it_leaves() -> None:
+    waits = SchedulerTask("t2", "j2", 6, user="ada", requested=2, workspace=7)
+    runs = SchedulerTask("t1", "j1", 3, user="bob", on={"a1": 3}, workspace=7)
+    other = SchedulerTask("t3", "j1", 2, user="ada", on={"a1": 2}, workspace=8)
+    snapshot = pool_of({"a1": 16}, {"j1": {}, "j2": {}}, {"t2": waits}, quotas=(Quota(8, workspace=7),))
+    running = [replace(one, state=type(one.state).RUNNING) for one in (runs, other)]
+    assert said(replace(snapshot, tasks=(*running, waits)), "t2") == ["would start now with 5 slots"]
+
+
 def test_another_pool() -> None:
     full = pool_of({"a1": 4}, {"j1": {}, "j2": {}}, {"t2": ("j2", 2)}, {"t1": ("j1", {"a1": 4})})
     free = pool_of({"b1": 2}, {}, {})

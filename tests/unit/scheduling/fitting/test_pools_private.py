@@ -61,7 +61,7 @@ def test_what_is_held_in_other_pools_counts_towards_max_slots_and_quotas(schedul
     decision = schedule(pool)
     assert reasons(decision) == {"t": "at_max_slots", "u": "at_quota"}
     assert decision.waiting["t"].detail == "j holds 2 of its max_slots 3, this needs 2"
-    assert decision.waiting["u"].detail == "group g holds 3 of a quota of 4 slots, this needs 2"
+    assert decision.waiting["u"].detail == "group g holds 3 of a quota of 4 slots, this needs 2; see det quota list"
 
 
 def test_a_job_is_what_it_was_without_a_place_elsewhere() -> None:

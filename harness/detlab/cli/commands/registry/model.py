@@ -6,12 +6,14 @@ from typing import Any
 
 import click
 
+from detlab.cli.commands.projects.options import workspace_option
 from detlab.cli.commands.registry import printing
 from detlab.cli.commands.registry.printing import force_option, model_argument
+from detlab.cli.completion import workspace_names
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.output.printing import clean, moment, say, say_json, table
-from detlab.client.operations import registry
+from detlab.client.operations import projects, registry
 from detlab.client.operations.registry import names_version
 from detlab.client.registry.facts import ModelSortBy
 
@@ -59,6 +61,7 @@ def model() -> None:
 @click.option("--label", "labels", multiple=True, metavar="WORD", help="A word by which it is found; repeat it.")
 @click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="Metadata; repeat it. A value is JSON or text.")
 @click.option("--notes", metavar="TEXT", help="Notes in Markdown; - reads them from standard input.")
+@workspace_option("The workspace that it is to lie in, whose members see it.")
 @json_option
 @pass_invocation
 def create(
@@ -68,6 +71,7 @@ def create(
     labels: tuple[str, ...],
     metadata: tuple[str, ...],
     notes: str | None,
+    workspace: str | None,
 ) -> None:
     """Make a model: a name under which versions are kept.
 
@@ -77,7 +81,12 @@ def create(
       det model create digits 'handwritten digits' --label vision --metadata dataset=v3
     """
     made = invocation.client.create_model(
-        name, description, printing.metadata_of(metadata), labels, notes=printing.text_of(notes) or ""
+        name,
+        description,
+        printing.metadata_of(metadata),
+        labels,
+        notes=printing.text_of(notes) or "",
+        workspace=workspace or "",
     )
     invocation.tell(made.view, f"Created model {made.model_id}: {clean(made.name)}")
 
@@ -86,6 +95,15 @@ def create(
 @click.option("--name", metavar="PART", help="Only those with this in their name.")
 @click.option("--owner", metavar="USER", help="Only this user's.")
 @click.option("--label", "labels", multiple=True, metavar="WORD", help="Only those with this label; repeat it.")
+@click.option(
+    "-w",
+    "--workspace",
+    "--workspace-names",
+    "workspace",
+    metavar="NAME",
+    help="Only those that lie in this workspace.",
+    shell_complete=workspace_names,
+)
 @click.option("-a", "--all", "everything", is_flag=True, help="Archived ones, too.")
 @click.option(
     "--sort-by",
@@ -103,6 +121,7 @@ def list_command(
     name: str | None,
     owner: str | None,
     labels: tuple[str, ...],
+    workspace: str | None,
     everything: bool,
     sort_by: str,
     order_by: str | None,
@@ -122,9 +141,10 @@ def list_command(
         labels=labels,
         owner=owner,
         archived=None if everything else False,
+        workspace=workspace,
     )
     if not invocation.answered([one.view for one in found]):
-        printing.print_models([one.view for one in found], filtered=bool(name or owner or labels))
+        printing.print_models([one.view for one in found], filtered=bool(name or owner or labels or workspace))
 
 
 @model.command()
@@ -223,6 +243,24 @@ def unarchive(invocation: Invocation, model: str) -> None:
 def _edit(invocation: Invocation, model: str, done: str, **changes: Any) -> None:
     view = invocation.client.session.run(registry.edit_model(model, **changes))
     invocation.tell(view, f"{done} model {view.id}: {clean(view.name)}")
+
+
+@model.command()
+@model_argument
+@click.argument("workspace", metavar="[WORKSPACE]", default="", shell_complete=workspace_names)
+@json_option
+@pass_invocation
+def move(invocation: Invocation, model: str, workspace: str) -> None:
+    """Move a model: the members of that workspace see it from then on, with the checkpoints of its versions.
+
+    Without WORKSPACE, to the personal one of its owner.
+
+    \b
+    Example:
+      det model move digits ada/vision
+    """
+    view = invocation.client.session.run(projects.move_model(model, workspace))
+    invocation.tell(view, f"Moved model {view.id} to {clean(view.workspace or 'the personal workspace of its owner')}")
 
 
 @model.command()

@@ -199,28 +199,42 @@ def why(invocation: Invocation, job_id: str, trial: bool) -> None:
     if not found.items:
         slots = found.job.slots_held
         held = f"it holds {counted(slots, 'slot')}" if slots else "it requests no slots now"
-        say(clean(f"No tasks of {_named(found.job)} waits: {held}."))
+        paused = " It is paused, and starts nothing until it is activated." if found.job.state == "PAUSED" else ""
+        say(clean(f"No task of {_named(found.job)} waits: {held}.{paused}"))
         return
-    for place, item in enumerate(found.items):
+    for place, alike in enumerate(_alike(found.items)):
         if place:
             say()
-        _explain(found, item)
+        _explain(found, alike)
     more = found.waiting - len(found.items)
     if more > 0:
         say(f"\n{more} more of its tasks wait behind these.")
 
 
-def _explain(found: JobWhy, item: WaitView) -> None:
-    of_trial = f"trial {item.trial_id} of " if item.trial_id is not None else ""
+def _alike(items: list[WaitView]) -> list[list[WaitView]]:
+    """Return the tasks in their order, together those that wait for the same."""
+    groups: dict[tuple[object, ...], list[WaitView]] = {}
+    for one in items:
+        hints = tuple(hint.text for hint in one.hints)
+        same = (one.reason, one.detail, one.pool, one.slots, one.estimated_start, hints)
+        groups.setdefault(same, []).append(one)
+    return list(groups.values())
+
+
+def _explain(found: JobWhy, alike: list[WaitView]) -> None:
+    item = alike[0]
+    numbers = [str(one.trial_id) for one in alike if one.trial_id is not None]
+    of_trial = f"trial{'' if len(numbers) == 1 else 's'} {', '.join(numbers)} of " if numbers else ""
     what = of_trial + _named(found.job)
     say(clean(f"{what[0].upper()}{what[1:]}: {item.detail}"))
     ahead = f", {item.ahead} of other jobs before it" if item.ahead else ""
+    places = ", ".join(str(one.place) for one in alike)
     facts(
         [
             ("reason", item.reason),
             ("pool", item.pool),
             ("slots", item.slots),
-            ("position", f"{item.place} of the pool's queue{ahead}" if item.place else "in the cluster's own queue"),
+            ("position", f"{places} of the pool's queue{ahead}" if item.place else "in the cluster's own queue"),
             ("waits for", duration(time.time() - item.waiting_since) if item.waiting_since else ""),
             ("starts", start_of(item.estimated_start) if item.place else ""),
         ]

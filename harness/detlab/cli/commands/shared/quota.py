@@ -11,24 +11,24 @@ from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import moment, say, size, table
 from detlab.client.operations import jobs, quotas
 from detlab.schemas.expconf.blocks.environment import parse_size
-from detlab.schemas.jobwire import MOST_BYTES, MOST_SLOTS, QuotaList, QuotaView, StorageQuotaView
-from detlab.schemas.wire.grants import GrantKind
+from detlab.schemas.jobwire import MOST_BYTES, MOST_SLOTS, QuotaKind, QuotaList, QuotaView, StorageQuotaView
 
 COMMANDS = {
     "limits": "Limits of users, and who is at or near one.",
-    "quota": "Quotas of users and groups: list, set, remove.",
+    "quota": "Quotas of users, groups and workspaces: list, set, remove.",
 }
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def quota() -> None:
-    """Quotas of a user, or of all users of a group together: slots held at a time, and bytes kept.
+    """Quotas of a user, of all users of a group, or of a workspace: slots held at a time, and bytes kept.
 
     \b
     Examples:
       det quota list
       det quota set --user ada --slots 8
       det quota set --group vision --slots 32 --storage 2TB
+      det quota set --workspace ada/vision --slots 16
     """
 
 
@@ -39,7 +39,7 @@ def quota() -> None:
 def list_quotas(invocation: Invocation) -> None:
     """List quotas and their use.
 
-    Administrators see all, others their own and those of their groups.
+    Administrators see all, others their own and those of their groups and workspaces.
 
     \b
     Example:
@@ -71,6 +71,7 @@ class _Size(click.ParamType[int]):
 @quota.command(name="set")
 @click.option("--user", metavar="U", help="A user of the Hub.")
 @click.option("--group", metavar="G", help="A group of the Hub; its users share the quota.")
+@click.option("-w", "--workspace", metavar="W", help="A workspace: all that lies in it shares the quota of slots.")
 @click.option("--slots", type=click.IntRange(0, MOST_SLOTS), metavar="N", help="Maximum held at a time.")
 @click.option(
     "--storage", type=_Size(), metavar="SIZE", help="Maximum of checkpoints, code and outputs kept, such as 500GB."
@@ -78,35 +79,48 @@ class _Size(click.ParamType[int]):
 @json_option
 @pass_invocation
 def set_quota(
-    invocation: Invocation, user: str | None, group: str | None, slots: int | None, storage: int | None
+    invocation: Invocation,
+    user: str | None,
+    group: str | None,
+    workspace: str | None,
+    slots: int | None,
+    storage: int | None,
 ) -> None:
-    """Limit the slots that a user or a group may hold, or the bytes they keep.
+    """Limit the slots that a user, a group or a workspace may hold, or the bytes that users keep.
 
-    Only administrators can. Effective immediately. Running tasks are not stopped, and nothing is deleted. A user above
-    the limit of slots cannot start new tasks until enough are free. A user above that of storage cannot submit new
-    experiments; running trials go on storing checkpoints.
+    Only administrators can. Effective immediately. Running tasks are not stopped, and nothing is deleted. Above a
+    quota of slots, no new task of the user, the group or the workspace starts until enough are free. A user above that
+    of storage cannot submit new experiments; running trials go on storing checkpoints.
 
     \b
     Examples:
       det quota set --user ada --slots 8
       det quota set --user ada --storage 500GB
       det quota set --group vision --slots 0
+      det quota set --workspace ada/vision --slots 16
     """
-    kind, name = _whose(user, group)
+    kind, name = _whose(user, group, workspace)
     if slots is None and storage is None:
         raise click.UsageError("name at least one: --slots N or --storage SIZE")
+    if workspace is not None and storage is not None:
+        raise click.UsageError("a workspace has a quota of slots alone; --storage is for users and groups")
     _show(invocation, invocation.client.session.run(quotas.set_quota(kind, name, slots, storage=storage)))
 
 
 @quota.command()
 @click.option("--user", metavar="U", help="A user of the Hub.")
 @click.option("--group", metavar="G", help="A group of the Hub.")
+@click.option("-w", "--workspace", metavar="W", help="A workspace.")
 @click.option("--slots", "what", flag_value="slots", help="Only that of slots.")
 @click.option("--storage", "what", flag_value="storage", help="Only that of storage.")
 @json_option
 @pass_invocation
 def remove(
-    invocation: Invocation, user: str | None, group: str | None, what: Literal["slots", "storage"] | None
+    invocation: Invocation,
+    user: str | None,
+    group: str | None,
+    workspace: str | None,
+    what: Literal["slots", "storage"] | None,
 ) -> None:
     """Remove a quota (administrators), that of slots and that of storage.
 
@@ -114,19 +128,22 @@ def remove(
     Examples:
       det quota remove --user ada
       det quota remove --user ada --storage
+      det quota remove --workspace ada/vision
     """
-    kind, name = _whose(user, group)
+    kind, name = _whose(user, group, workspace)
     _show(invocation, invocation.client.session.run(quotas.remove_quota(kind, name, what)))
 
 
-def _whose(user: str | None, group: str | None) -> tuple[GrantKind, str]:
-    if (user is None) == (group is None):
-        raise click.UsageError("name exactly one: --user U or --group G")
-    return ("user", user) if user is not None else ("group", group or "")
+def _whose(user: str | None, group: str | None, workspace: str | None) -> tuple[QuotaKind, str]:
+    given: list[tuple[QuotaKind, str | None]] = [("user", user), ("group", group), ("workspace", workspace)]
+    named: list[tuple[QuotaKind, str]] = [(kind, name) for kind, name in given if name is not None]
+    if len(named) != 1:
+        raise click.UsageError("name exactly one: --user U, --group G or --workspace W")
+    return named[0]
 
 
 def _show(invocation: Invocation, found: QuotaList) -> None:
-    if invocation.answered([*found.items, *found.storage], "No quotas."):
+    if invocation.answered([*found.items, *found.storage, *found.workspaces], "No quotas."):
         return
     slots = {(item.kind, item.name): item for item in found.items}
     stored = {(item.kind, item.name): item for item in found.storage}
@@ -137,6 +154,7 @@ def _show(invocation: Invocation, found: QuotaList) -> None:
         for key in sorted({*slots, *stored})
         if key[0] == kind
     ]
+    rows += [("workspace", one.workspace, one.held, one.slots, one.waiting, "", "", "", "") for one in found.workspaces]
     columns = ("Of", "Name", "Held", "Slots", "Waiting", "Stored", "Storage", "Set by", "Since")
     table(columns, rows, right=("Held", "Slots", "Waiting", "Stored", "Storage"))
 

@@ -93,6 +93,9 @@ def _sums(found: StorageFound) -> list[str]:
     if found.missing_count:
         lines.append(f"missing           {found.missing_count} committed checkpoints are not there")
         lines += [f"  {clean(uuid)}" for uuid in found.missing[:_SHOWN]]
+    if found.events:
+        what = f"{found.events} folders, {size(found.events_bytes)}: left alone"
+        lines.append(f"event files       {what}; `det experiment delete-tb-files` removes those of yours")
     if found.uploads_own:
         lines.append(f"the cluster's own  {found.uploads_own} uploads of event files that never ended: left alone")
     if found.unknown_count or found.uploads_unknown:

@@ -8,6 +8,7 @@ from functools import partial
 import click
 
 from detlab.cli.commands.log_retention import set_group
+from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, confirmed, json_option, pass_invocation, yes_option
 from detlab.cli.output.printing import clean, counted, moment, say, say_json, size, table
 from detlab.schemas.wire import CheckpointView
@@ -23,7 +24,7 @@ _uuids = click.argument("uuids", metavar="UUID...", nargs=-1, required=True)
 
 
 @click.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("--now", is_flag=True, help="Also if it has not ended: what its search or a trial may need stays.")
 @_purge
 @click.option("--empty-trash", is_flag=True, help="Only remove for good what is in its trash already, at once.")
@@ -78,7 +79,7 @@ def gc(
 
 
 @set_group.command(name="gc-policy")
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("--save-experiment-best", type=int, required=True, metavar="N", help="Best of the experiment to keep.")
 @click.option("--save-trial-best", type=int, required=True, metavar="N", help="Best of each trial to keep.")
 @click.option("--save-trial-latest", type=int, required=True, metavar="N", help="Latest of each trial to keep.")

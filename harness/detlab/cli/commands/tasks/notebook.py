@@ -61,6 +61,7 @@ def start(invocation: Invocation, options: TaskOptions, wait: bool, no_open: boo
       det notebook start --name analysis -c idle_timeout=2h --no-open
       det notebook start --context code/ -i data/labels.csv
       det notebook start --image registry.example/torch:2.10 -v /data:/data:ro
+      det notebook start -w ada/vision --project digits
       det notebook start --config-file notebook.yaml --detach
     """
     return start_server(

@@ -8,7 +8,7 @@ import click
 
 from detlab.cli.commands.tasks.command import Follower
 from detlab.cli.commands.tasks.options import TaskOptions, task_options
-from detlab.cli.commands.tasks.start import INTERRUPTED
+from detlab.cli.commands.tasks.start import INTERRUPTED, tell_given
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.failures import problem_line
 from detlab.cli.output.printing import clean, note, say, say_json, size
@@ -82,6 +82,7 @@ def run(
         )
     for warning in submitted.warnings:
         note(problem_line(warning))
+    tell_given(submitted.given)
     task = submitted.task
     assert task is not None  # only a dry run has none
     if detach:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from detlab.cli.commands.projects.options import project_of, project_option, workspace_option
 from detlab.cli.output.printing import counted
 from detlab.client.submission import config_mapping, pack, set_key
 from detlab.errors import ConfigError, Problem
@@ -40,6 +41,9 @@ class TaskOptions:
     idle_timeout: str | None = None
     context: Path | None = None
     includes: tuple[Path, ...] = ()
+    workspace: str | None = None
+    project: str | None = None
+    project_id: int | None = None
 
     def bundle(self) -> Bundle | None:
         """Return the files of `--context` and `--include`; None if neither is given."""
@@ -77,6 +81,8 @@ class TaskOptions:
         resources = {"slots": self.slots, "resource_pool": self.pool, "priority": self.priority}
         _set(raw, "resources", resources)
         _set(raw, "environment", {"image": self.image})
+        place = {"workspace": self.workspace, "project": project_of(self.project, self.project_id)}
+        raw.update({key: value for key, value in place.items() if value is not None})
         if self.idle_timeout is not None:
             raw["idle_timeout"] = self.idle_timeout
         if self.runtime is not None:
@@ -162,6 +168,8 @@ _OPTIONS: list[Callable[[Any], Any]] = [
         metavar="HOST:CONTAINER[:ro]",
         help="Mount a directory of the node in its container (repeatable); agents allow directories.",
     ),
+    workspace_option("Workspace to put it in: its members see its state, and only you open it."),
+    project_option("The project of the workspace; default: the one for what names none."),
 ]
 _IDLE: list[Callable[[Any], Any]] = [
     click.option(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from detlab.cli.commands.projects.options import place_words, project_of, project_option, workspace_option
 from detlab.cli.commands.tasks.lookup import find, find_all, group_of, task_argument
 from detlab.cli.commands.tasks.start import open_server
 from detlab.cli.commands.tasks.views import describe, print_tasks, state_word
@@ -47,6 +48,7 @@ def add_shared(group: click.Group, kind: TaskKind | None) -> None:
     _add_set(group, kind)
     _add_logs(group, kind)
     _add_kill(group, kind)
+    _add_move(group, kind)
 
 
 def _words(kind: TaskKind | None) -> tuple[str, str]:
@@ -60,7 +62,13 @@ def _add_list(group: click.Group, kind: TaskKind | None) -> None:
         "-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number to list."
     )
     @click.option("--state", type=click.Choice(STATES, case_sensitive=False))
-    @click.option("--owner", metavar="USER", help="Only this user's (administrators see all users').")
+    @click.option(
+        "--owner",
+        metavar="USER",
+        help="Only this user's; administrators see all users', members those of a workspace.",
+    )
+    @workspace_option("Those of all members of this workspace; of other users' tasks you see the state alone.")
+    @project_option("Only those of this project of it.")
     @click.option("-a", "--all", "every", is_flag=True, help="All of them, however many there are.")
     @click.option("-q", "--quiet", is_flag=True, help="Print the ids only.")
     @click.option("--sort-by", type=click.Choice(list(ORDERS), case_sensitive=False), help="Default: newest first.")
@@ -77,11 +85,19 @@ def _add_list(group: click.Group, kind: TaskKind | None) -> None:
         quiet: bool,
         sort_by: str | None,
         order_by: str,
+        workspace: str | None,
+        project: str | None,
+        project_id: int | None,
         only: str | None = None,
     ) -> None:
         wanted = kind or (TaskKind(only.lower()) if only else None)
         found = invocation.client.list_tasks(
-            limit=None if every or sort_by else limit, kind=wanted, state=state.upper() if state else None, owner=owner
+            limit=None if every or sort_by else limit,
+            kind=wanted,
+            state=state.upper() if state else None,
+            owner=owner,
+            workspace=workspace,
+            project=project_of(project, project_id),
         )
         if sort_by is not None:
             found.sort(key=ORDERS[sort_by.lower()], reverse=order_by == "desc")
@@ -93,7 +109,7 @@ def _add_list(group: click.Group, kind: TaskKind | None) -> None:
                 say(clean(item.id))
         elif found or invocation.as_csv:
             print_tasks(found, kinds=wanted is None)
-        elif state or owner or only:
+        elif state or owner or only or workspace or project or project_id:
             say(f"No {word}s match.")
         else:
             say(f"No {word}s yet. Try: {_NEXT.get(kind, f'{prefix} start')}")
@@ -101,7 +117,10 @@ def _add_list(group: click.Group, kind: TaskKind | None) -> None:
     if kind is None:
         kinds = click.Choice([each.value for each in TaskKind], case_sensitive=False)
         command = click.option("--kind", "only", type=kinds, help="Only tasks of this kind.")(command)
-    text = f"List {word}s, newest first.\n\n\b\nExamples:\n  {prefix} list\n  {prefix} list --json | jq '.[].id'"
+    text = (
+        f"List {word}s, newest first.\n\n\b\nExamples:\n  {prefix} list\n  {prefix} list -w ada/vision\n"
+        f"  {prefix} list --json | jq '.[].id'"
+    )
     group.command(name="list", help=text)(command)
 
 
@@ -181,6 +200,28 @@ def _add_logs(group: click.Group, kind: TaskKind | None) -> None:
     @pass_invocation
     def command(invocation: Invocation, task_id: str, options: LogOptions) -> int:
         return print_trial_logs(find(invocation, task_id, kind), options, invocation.as_json)
+
+
+def _add_move(group: click.Group, kind: TaskKind | None) -> None:
+    prefix, word = _words(kind)
+    text = (
+        f"Move a {word} to another project: the members of its workspace see its state from then on.\n\n"
+        "Without WORKSPACE, to your personal one, where nobody sees it. What it runs with stays the same, and"
+        " only you can open it.\n\n"
+        f"\b\nExamples:\n  {prefix} move ID ada/vision digits\n  {prefix} move ID"
+    )
+
+    @group.command(name="move", help=text)
+    @task_argument(kind)
+    @click.argument("workspace", default="")
+    @click.argument("project", default="")
+    @json_option
+    @pass_invocation
+    def command(invocation: Invocation, task_id: str, workspace: str, project: str) -> None:
+        item = find(invocation, task_id, kind)
+        item.move(workspace, project)
+        to = place_words(item.view.workspace, item.view.project) or "your personal workspace"
+        invocation.tell(item.view, clean(f"Moved {kind_word(item.kind)} {item.id} to {to}"))
 
 
 def _add_kill(group: click.Group, kind: TaskKind | None) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
+from detlab.cli.commands.projects.options import one_line
 from detlab.cli.commands.tasks.lookup import group_of
 from detlab.cli.commands.tasks.options import TaskOptions
 from detlab.cli.commands.tasks.views import exit_status, start_story, tell_end
@@ -20,6 +22,7 @@ from detlab.client.task_facts import Tell, kind_title, kind_word
 from detlab.client.tasks import Task
 from detlab.errors import DetlabError
 from detlab.schemas.taskwire import TaskKind
+from detlab.schemas.wire import GivenView
 
 INTERRUPTED = 130
 LOOK_AGAIN_SECONDS = 5.0
@@ -50,8 +53,15 @@ def submit(
         )
     for warning in submitted.warnings:
         note(problem_line(warning))
+    tell_given(submitted.given)
     assert submitted.task is not None  # only a dry run has none
     return submitted.task
+
+
+def tell_given(given: Iterable[GivenView]) -> None:
+    """Print on standard error which values the workspace gives."""
+    for one in given:
+        note(clean(f"{one.path}: {one_line(one.value)} (from {one.source})"))
 
 
 def bring_up(invocation: Invocation, task: Task, *, quiet: bool = False) -> int:

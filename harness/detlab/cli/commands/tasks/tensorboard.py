@@ -7,6 +7,7 @@ import click
 from detlab.cli.commands.tasks.options import TaskOptions, task_options
 from detlab.cli.commands.tasks.shared import add_open, add_shared
 from detlab.cli.commands.tasks.start import start_server
+from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.schemas.taskwire import TaskKind
@@ -26,7 +27,7 @@ def tensorboard() -> None:
 
 
 @tensorboard.command()
-@click.argument("experiment_ids", metavar="[EXPERIMENT]...", type=int, nargs=-1)
+@click.argument("experiment_ids", metavar="[EXPERIMENT]...", type=int, nargs=-1, shell_complete=experiment_ids)
 @click.option("-t", "--trial", "trial_ids", type=int, multiple=True, metavar="ID", help="A single trial (repeatable).")
 @task_options(idle=True)
 @click.option(

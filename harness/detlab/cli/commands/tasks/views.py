@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from detlab.cli.commands.projects.options import place_words
 from detlab.cli.commands.tasks.lookup import group_of
 from detlab.cli.output.failures import CANCELED, FAILED, failure_card
 from detlab.cli.output.printing import clean, console, duration, facts, moment, note, say, table
@@ -66,6 +67,7 @@ def describe(task: Task) -> None:
         [
             (kind_word(view.kind), f"{view.id}: {view.name}"),
             ("owner", view.owner),
+            ("workspace", place_words(view.workspace, view.project)),
             ("state", state_word(view)),
             ("waits", detail(view) if view.pending_reason or view.place else None),
             ("doing", view.stage_message if not view.state.terminal else None),
@@ -84,6 +86,8 @@ def describe(task: Task) -> None:
             ("exit code", view.exit_code),
         ]
     )
+    if not view.opens:
+        say(f"\nOnly {clean(view.owner)} opens it and reads its output: members of its workspace see its state.")
     if view.failure is not None:
         say()
         for line in card(view):

@@ -90,8 +90,13 @@ class ExperimentConfig(Block):
     data: dict[str, Any] = Field(
         {}, description="Free-form data of your own; values in `data.secrets` are masked wherever the config is shown."
     )
-    workspace: Text = Field("", description="Workspace; if it is set, `project` must be set too.")
-    project: Text = Field("", description="Project; if it is set, `workspace` must be set too.")
+    workspace: Text = Field(
+        "",
+        description="Workspace that it lies in, whose members see it: one of yours by its name, or OWNER/NAME.",
+    )
+    project: Text = Field(
+        "", description="Project of the workspace that it lies in. Empty: the one for what names none."
+    )
     entrypoint: Entrypoint | None = needed("Command line to run, or a list of its words.")
     hyperparameters: Hyperparameters = Field(
         {}, description="Values that the training code reads; ranges are searched."

@@ -8,18 +8,17 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.expconf.blocks.experiment import TRIAL_CLASS, ExperimentConfig
 from detlab.schemas.expconf.blocks.hyperparameters import TYPES, Hyperparameter
-from detlab.schemas.expconf.blocks.scalars import NOTE_IGNORED, NOTE_OLD, describe, describe_type, note
-from detlab.schemas.expconf.checks import completeness, rules, suggestions
+from detlab.schemas.expconf.blocks.scalars import NOTE_IGNORED, NOTE_OLD, describe, note
+from detlab.schemas.expconf.checks import completeness, misnamed, rules, suggestions
+from detlab.schemas.expconf.checks.translating import from_pydantic
 from detlab.schemas.expconf.checks.walk import visit_blocks, visit_hyperparameters
 from detlab.schemas.expconf.raw import structure
 from detlab.schemas.expconf.raw.loading import load_yaml
-from detlab.schemas.expconf.raw.paths import Path, render
-from detlab.schemas.expconf.raw.secret_keys import holds_secret
+from detlab.schemas.expconf.raw.paths import render
 
 HONOURED_PERIODS = frozenset({"min_checkpoint_period", "min_validation_period", "scheduling_unit"})
 """Deprecated keys by which a trial class named as the entrypoint is trained."""
@@ -28,66 +27,6 @@ _HYPERPARAMETER: TypeAdapter[Any] = TypeAdapter(Hyperparameter)
 
 _ENTRY = re.compile(r"([^\[]*)\[(\d{1,9})\]")
 """An entry of a list, at the beginning of a path."""
-
-SHORT = 60
-"""Characters of a value that a hint repeats at most."""
-
-_SAID_ELSEWHERE = {"extra_forbidden", "union_tag_not_found", "union_tag_invalid"}
-"""Errors of pydantic that `rules` and the walk over the blocks say better."""
-
-
-def _translate(error: ErrorDetails) -> tuple[str, str | None]:
-    given = describe(error["input"])
-    context = error.get("ctx", {})
-    match error["type"]:
-        case "detlab":
-            return str(context["message"]), context["hint"]
-        case "missing":
-            return "is required", None
-        case "greater_than_equal":
-            return f"must be at least {context['ge']:g}, not {error['input']}", None
-        case "greater_than":
-            return f"must be greater than {context['gt']:g}, not {error['input']}", None
-        case "less_than_equal":
-            return f"must be at most {context['le']:g}, not {error['input']}", None
-        case "less_than":
-            return f"must be less than {context['lt']:g}, not {error['input']}", None
-        case "too_short" | "string_too_short":
-            return "must not be empty", None
-        case "too_long":
-            return f"has {context['actual_length']} entries; there may be {context['max_length']}", None
-        case "literal_error":
-            return f"must be {context['expected']}, not {given}", _near_literal(error["input"], context["expected"])
-        case "dict_type" | "model_type" | "model_attributes_type":
-            return f"must be a mapping, not {given}", None
-        case "list_type":
-            scalar = isinstance(error["input"], str | int | float) and len(str(error["input"])) <= SHORT
-            return f"must be a list, not {given}", f"write [{error['input']}]" if scalar else None
-        case _:
-            text = error["msg"].removeprefix("Value error, ")
-            return text[:1].lower() + text[1:], None
-
-
-def _near_literal(given: object, expected: str) -> str | None:
-    near = suggestions.closest(given, [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")])
-    return f"did you mean `{near}`?" if near else None
-
-
-def _unquoted(error: ErrorDetails, message: str, hint: str | None) -> tuple[str, str | None]:
-    """Leave a secret's value out: errors are read by others, in terminals, logs and tickets."""
-    given = error["input"]
-    message = message.replace(describe(given), describe_type(given))
-    return message, None if hint and str(given) in hint else hint
-
-
-def from_pydantic(error: ValidationError, prefix: Path = ()) -> Iterator[Problem]:
-    """Say in our words what pydantic found wrong with the block at `prefix`."""
-    for detail in error.errors(include_url=False):
-        if detail["type"] in _SAID_ELSEWHERE or detail["loc"][-1:] == ("[key]",):
-            continue
-        path = (*prefix, *detail["loc"])
-        message, hint = _translate(detail)
-        yield Problem(render(path), *(_unquoted(detail, message, hint) if holds_secret(path) else (message, hint)))
 
 
 def _fields(raw: dict[str, Any]) -> Iterator[Problem]:
@@ -177,6 +116,7 @@ def check(raw: object, *, complete: bool = False) -> list[Problem]:
     found += _few(problem for problem in _fields(raw) if problem.path not in taken)
     found += _few(_keys(raw))
     found += _few(rules.judge(raw))
+    found += _few(misnamed.beside_unknown_names(raw))
     found += _few(completeness.missing(raw, complete=complete))
     found += _few(_entrypoint(raw))
     return _few(in_order(found))

@@ -14,6 +14,7 @@ from detlab.schemas.expconf.blocks.lengths import UNITS
 from detlab.schemas.expconf.blocks.model_searchers import ModelBasedConfig
 from detlab.schemas.expconf.blocks.scalars import NOTE_NEEDED, note
 from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock, first_of_metrics
+from detlab.schemas.expconf.checks import misnamed
 from detlab.schemas.expconf.checks.walk import Visit, visit_blocks, visit_hyperparameters
 from detlab.schemas.expconf.raw.paths import render
 
@@ -38,12 +39,18 @@ def missing(raw: dict[str, Any], *, complete: bool) -> Iterator[Problem]:
             if visit.path == () and key == "entrypoint" and raw.get("unmanaged") is True:
                 continue
             if given.get(key) is None and note(field, NOTE_NEEDED):
-                message = "is required" if complete else "is not set; a submission needs it"
-                yield Problem(render((*visit.path, key)), message, _hint(visit, key), level)
+                yield Problem(render((*visit.path, key)), _message(complete), _hint(visit, key), level)
+    for block in misnamed.misnamed(raw):
+        for key in misnamed.needed_by_all(block):
+            yield Problem(render((*block.path, key)), _message(complete), None, level)
     if complete:
         yield from _azure(raw)
         yield from _s3(raw)
         yield from _nothing_to_search(raw)
+
+
+def _message(complete: bool) -> str:
+    return "is required" if complete else "is not set; a submission needs it"
 
 
 def _hint(visit: Visit, key: str) -> str | None:

@@ -29,6 +29,7 @@ from detlab.schemas.expconf.checks.walk import visit_hyperparameters
 from detlab.schemas.expconf.podspec import mistakes
 from detlab.schemas.expconf.raw.paths import Part, Path, render
 from detlab.schemas.patterns import BadPattern, check_pattern
+from detlab.schemas.script_names import MOST_CHARS
 from detlab.schemas.text_limits import DESCRIPTION_CHARS, LABEL_CHARS, MOST_LABELS, TITLE_CHARS
 
 Raw = dict[str, Any]
@@ -38,7 +39,7 @@ RANGED = ("int", "double", "log")
 PATTERN_CHARS = 1000
 """Of a log policy."""
 ENTRYPOINT_CHARS = 30_000
-_PLACES = (("workspace", LABEL_CHARS), ("project", LABEL_CHARS))
+_PLACES = (("workspace", 2 * MOST_CHARS), ("project", LABEL_CHARS))
 MOST_POLICIES = 20
 """Of an experiment: each looks at every line, and all together have so much time."""
 
@@ -192,13 +193,6 @@ def _is_below(inner: str, outer: str) -> bool:
     return inner == outer or inner.startswith(outer.rstrip("/") + "/")
 
 
-def project_of_workspace(raw: Raw) -> Iterator[Problem]:
-    """`workspace` and `project` are both set or both absent."""
-    if bool(raw.get("workspace")) != bool(raw.get("project")):
-        lacking = "project" if raw.get("workspace") else "workspace"
-        yield Problem(lacking, "is missing: workspace and project must both be set or both be absent")
-
-
 def log_policies(raw: Raw) -> Iterator[Problem]:
     """Few, with names that are unique; a policy without a name is a whole legacy one; patterns compile."""
     count = len(_items(raw, "log_policies"))
@@ -344,7 +338,6 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     azure_credentials,
     storage_path,
     storage_places.places,
-    project_of_workspace,
     log_policies,
     entrypoint_length,
     placeholders.taken_by_a_shell,

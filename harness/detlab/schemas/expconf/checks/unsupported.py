@@ -21,6 +21,18 @@ from detlab.schemas.runtimes import KUBERNETES, PROCESS, SLURM, takes_image
 from detlab.schemas.storage_types import STORAGES
 
 _PROCESSES = "it runs as plain processes on the node, without a container"
+_HELD = {
+    "memory": (
+        "counts when an agent is chosen; processes are held to it only under an agent that runs as root and has control"
+        " groups, a container always",
+        "ask your administrator how the agents run, or use runtime: docker",
+    ),
+    "cpus": (
+        "counts when an agent is chosen, but processes are not held to it: only a container is",
+        "runtime: docker",
+    ),
+}
+"""Of what counts for placement: whether processes are bound by it."""
 _NOT_YET = "has no effect in this runtime yet"
 
 _LAUNCHERS = re.compile(r"\b(determined|detlab)\.launch\.(horovod|deepspeed|tensorflow)\b")
@@ -68,8 +80,8 @@ def container_keys(
         yield _ignored("resources.shm_size", f"{_PROCESSES}: shared memory is the node's own")
     for key in ("memory", "cpus"):
         if given[key] and not containers:
-            why = "counts when an agent is chosen, but a process is not held to it: only a container is"
-            yield Problem(f"resources.{key}", why, "runtime: docker", "warning")
+            why, hint = _HELD[key]
+            yield Problem(f"resources.{key}", why, hint, "warning")
 
 
 def _resources(config: ExperimentConfig, runtime: str) -> Iterator[Problem]:

@@ -170,17 +170,22 @@ def _by_hand(ledger: Ledger, config: dict[str, Any]) -> None:
         )
 
 
+_MAKE_THEM = (
+    "make the workspace and the project once, if they are not there: det workspace create, det project create; that of"
+    " another user is OWNER/NAME"
+)
+
+
 def _project(ledger: Ledger, config: dict[str, Any]) -> None:
     entity, project = ledger.text(("entity",)), ledger.text(("project",))
     if project is not None:
-        config["workspace"], config["project"] = entity or project, project
+        config["project"] = project
         ledger.kept(("project",))
-        if entity is None:
-            ledger.added("workspace", "a project needs a workspace: it has the project's name")
-        else:
-            ledger.changed(("entity",), "the workspace's name; rights of the entity do not come along")
-    elif entity is not None:
-        ledger.left_out(("entity",), "a workspace needs a project, and the file has none")
+    if entity is not None:
+        config["workspace"] = entity
+        ledger.changed(("entity",), "the workspace's name; rights of the entity do not come along")
+    if entity is not None or project is not None:
+        ledger.to_do.append(_MAKE_THEM)
 
 
 # --- the command

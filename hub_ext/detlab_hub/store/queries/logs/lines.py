@@ -237,6 +237,8 @@ class Edges:
     """Lines that retention has removed, given with every page that does not continue another …"""
     removed_at: float | None = None
     """… and when."""
+    context: tuple[int, ...] = ()
+    """Ids of the lines that only stand beside one that was asked for."""
 
 
 def page(
@@ -292,6 +294,45 @@ def _gathered(
         if wanted.picky and stretch.edge is not None and (looked >= SCAN or clock() >= end):
             return lines, stretch.edge
     return lines, None
+
+
+def around(s: Session, holder: Holder, ids: Sequence[int], count: int, wanted: Wanted, chars: int) -> list[LogLine]:
+    """Return the lines that stand up to `count` lines before or after lines with these ids, without these.
+
+    Args:
+        s: A session.
+        holder: The trial or user task.
+        ids: Ids of lines, in order.
+        count: How many before and after each.
+        wanted: Of its conditions, only those on rank and agent hold for what stands around.
+        chars: They end after so many characters: what stands around later lines is left out.
+    """
+    known, left = set(ids), chars
+    found: list[LogLine] = []
+    for first, last in _ranges(ids, count):
+        place = Wanted(after=first - 1, before=last + 1, limit=last - first + 1, rank=wanted.rank, node=wanted.node)
+        for line in pick(s, holder, place)[0]:
+            if line.id in known:
+                continue
+            left -= len(line.text)
+            if left < 0:
+                return found
+            found.append(line)
+    return found
+
+
+def _ranges(ids: Sequence[int], count: int) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of ids around some, from the first to the last of each, joined where they meet."""
+    first = last = 0
+    for one in ids:
+        if last and one - count <= last + 1:
+            last = one + count
+            continue
+        if last:
+            yield first, last
+        first, last = max(1, one - count), one + count
+    if last:
+        yield first, last
 
 
 def last_lines(s: Session, holder: Holder, run: int, count: int) -> list[StoredLine]:

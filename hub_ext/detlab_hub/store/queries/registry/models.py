@@ -16,9 +16,12 @@ from detlab_hub.store.tables import (
     ModelFact,
     ModelGrantRow,
     ModelRow,
+    ReferenceRow,
+    TrackedRunRow,
     VersionLabelRow,
     VersionMetric,
     VersionRow,
+    WorkspaceRow,
     clean_text,
 )
 
@@ -55,7 +58,16 @@ def sharing(s: Session, uuid: str) -> list[ModelRow]:
         .where(VersionRow.checkpoint_uuid == uuid)
         .where(or_(ModelRow.owner == ExperimentRow.owner, VersionRow.owner == ExperimentRow.owner))
     )
-    return list(s.scalars(select(ModelRow).where(ModelRow.id.in_(query)).order_by(ModelRow.id)))
+    logged = (
+        select(VersionRow.model_id)
+        .join(ModelRow, ModelRow.id == VersionRow.model_id)
+        .join(CheckpointRow, CheckpointRow.uuid == VersionRow.checkpoint_uuid)
+        .join(TrackedRunRow, TrackedRunRow.id == CheckpointRow.run_id)
+        .where(VersionRow.checkpoint_uuid == uuid)
+        .where(or_(ModelRow.owner == TrackedRunRow.owner, VersionRow.owner == TrackedRunRow.owner))
+    )
+    either = or_(ModelRow.id.in_(query), ModelRow.id.in_(logged))
+    return list(s.scalars(select(ModelRow).where(either).order_by(ModelRow.id)))
 
 
 def page(
@@ -68,6 +80,7 @@ def page(
     owner: str | None = None,
     labels: Sequence[str] = (),
     archived: bool | None = False,
+    workspace: WorkspaceRow | None = None,
 ) -> list[int]:
     """Return the ids of models, newest first, and one more if there are; `after` is the last one seen."""
     query = select(ModelRow.id).where(visible).order_by(ModelRow.id.desc()).limit(limit + 1)
@@ -79,6 +92,10 @@ def page(
         query = query.where(or_(alike, ModelRow.name.contains(text, autoescape=True)))
     if owner:
         query = query.where(ModelRow.owner == clean_text(owner))
+    if workspace is not None and workspace.kind == "personal":
+        query = query.where(ModelRow.workspace_id.is_(None), ModelRow.owner == workspace.owner)
+    elif workspace is not None:
+        query = query.where(ModelRow.workspace_id == workspace.id)
     for label in labels:
         facts = select(ModelFact.model_id).where(ModelFact.name == "label", ModelFact.text == clean_text(label))
         query = query.where(ModelRow.id.in_(facts.where(ModelFact.version_id.is_(None))))
@@ -183,7 +200,9 @@ def pinned_of_experiment(s: Session, experiment_id: int) -> int:
     """Return how many checkpoints of an experiment have versions."""
     query = select(func.count(VersionRow.checkpoint_uuid.distinct()))
     query = query.join(CheckpointRow, CheckpointRow.uuid == VersionRow.checkpoint_uuid)
-    return int(s.scalar(query.where(CheckpointRow.experiment_id == experiment_id)) or 0)
+    logged = select(TrackedRunRow.id).where(TrackedRunRow.experiment_id == experiment_id)
+    mine = or_(CheckpointRow.experiment_id == experiment_id, CheckpointRow.run_id.in_(logged))
+    return int(s.scalar(query.where(mine)) or 0)
 
 
 def moves(s: Session, model_id: int, *, limit: int, label: str | None = None) -> list[LabelMoveRow]:
@@ -216,6 +235,30 @@ def delete_version(s: Session, row: VersionRow) -> None:
         s.execute(delete(table).where(table.version_id == row.id))
     s.delete(row)
     s.flush()
+
+
+def snapshots_of(s: Session, model_id: int) -> list[str]:
+    """Return the checkpoints of a model's versions that are models which runs have logged."""
+    query = select(VersionRow.checkpoint_uuid).join(CheckpointRow, CheckpointRow.uuid == VersionRow.checkpoint_uuid)
+    return list(s.scalars(query.where(VersionRow.model_id == model_id, CheckpointRow.run_id.is_not(None))))
+
+
+def drop_snapshots(s: Session, uuids: Sequence[str]) -> list[str]:
+    """Remove those of some checkpoints that are models which runs have logged, and that nothing names any more.
+
+    Returns:
+        Which went; their files are to go next.
+    """
+    gone = []
+    for part in chunks(list(uuids)):
+        query = select(CheckpointRow).where(CheckpointRow.uuid.in_(part), CheckpointRow.run_id.is_not(None))
+        for column in (VersionRow.checkpoint_uuid, ReferenceRow.uuid):
+            query = query.where(CheckpointRow.uuid.not_in(select(column).where(column.in_(part))))
+        for row in s.scalars(query).all():
+            gone.append(row.uuid)
+            s.delete(row)
+    s.flush()
+    return gone
 
 
 def delete_model(s: Session, row: ModelRow) -> None:

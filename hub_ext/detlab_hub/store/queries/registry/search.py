@@ -1,4 +1,4 @@
-"""The search for versions: conditions of `core.registry.where` as SQL, and the best by a metric.
+"""The search for versions: conditions of `core.filters` as SQL, and the best by a metric.
 
 Facts (labels, metadata, hyperparameters) and metrics are rows of indexed tables, so that a condition is a look-up. What
 suits a query depends on how many versions fulfil it, which no statistics tell. So the best `WINDOW` versions are looked
@@ -16,8 +16,8 @@ from sqlalchemy import ColumnElement, Select, and_, false, intersect, not_, or_,
 from sqlalchemy.orm import Session, aliased
 
 from detlab.schemas.script_names import normal
-from detlab_hub.core.registry.where import AllOf, AnyOf, Compare, Condition, Not, QueryError, number_in
-from detlab_hub.store.queries.statements import chunks
+from detlab_hub.core.filters.grammar import AllOf, AnyOf, Compare, Condition, FilterError, Not, number_in
+from detlab_hub.store.queries.statements import chunks, text_holds
 from detlab_hub.store.tables import ModelFact, ModelRow, VersionLabelRow, VersionMetric, VersionRow, clean_text
 
 WINDOW = 1_500
@@ -39,7 +39,7 @@ def condition_of(condition: Condition | None) -> ColumnElement[bool]:
     """Return a query's condition on `VersionRow` joined with `ModelRow`.
 
     Raises:
-        QueryError: A field cannot be compared like this.
+        FilterError: A field cannot be compared like this.
     """
     match condition:
         case None:
@@ -52,6 +52,8 @@ def condition_of(condition: Condition | None) -> ColumnElement[bool]:
             return not_(condition_of(part))
         case Compare(operator="!="):
             return not_(_compare(replace(condition, operator="=")))
+        case Compare(operator="is null"):
+            return not_(_compare(condition))
         case Compare():
             return _compare(condition)
 
@@ -80,7 +82,7 @@ def best(
         after: How many to leave out at the head; without a metric, the id of the last version seen.
 
     Raises:
-        QueryError: A field cannot be compared like this.
+        FilterError: A field cannot be compared like this.
     """
     wanted = condition_of(condition)
     fitting = select(VersionRow.id).join(ModelRow, ModelRow.id == VersionRow.model_id).where(visible, wanted)
@@ -146,18 +148,18 @@ def _sources_of(condition: Condition) -> list[Select[Any]] | None:
             return None if None in each else [source for some in each if some is not None for source in some]
         case AllOf(parts):
             return next((found for part in parts if (found := _sources_of(part)) is not None), None)
-        case Compare(operator="!=") | Not():
+        case Compare(operator="!=" | "is null") | Not():
             return None
         case Compare():
             return _sources(condition)
 
 
 def _compare(one: Compare) -> ColumnElement[bool]:
-    """Return what a comparison asks of a version."""
+    """Return what a comparison asks of a version; `is null`: that it has the field."""
     column = _column_of(one)
     if column is not None:
         return column
-    if one.field == _MOVING:
+    if one.field.text == _MOVING:
         return VersionRow.id.in_(_holders(one))
     asked: list[ColumnElement[bool]] = []
     name, of_model, of_version, of_metric = _looked_up(one)
@@ -167,7 +169,7 @@ def _compare(one: Compare) -> ColumnElement[bool]:
     if of_version:
         having = select(ModelFact.id).where(_fact(name, one, of_one=True), ModelFact.version_id == VersionRow.id)
         asked.append(having.correlate(VersionRow).exists())
-    if of_metric and _numbers(one):
+    if of_metric and _measurable(one):
         measure = aliased(VersionMetric)
         measured = select(measure.value).where(_metric(one, measure, of_one=True), measure.version_id == VersionRow.id)
         asked.append(measured.correlate(VersionRow).exists())
@@ -180,14 +182,14 @@ def _sources(one: Compare) -> list[Select[Any]]:
     column = _column_of(one)
     if column is not None:
         return [joined.where(column)]
-    if one.field == _MOVING:
+    if one.field.text == _MOVING:
         return [_holders(one)]
     name, of_model, of_version, of_metric = _looked_up(one)
     facts = _fact(name, one)
     found: list[Select[Any]] = []
     if of_version:
         found.append(select(ModelFact.version_id).where(facts, ModelFact.version_id.is_not(None)))
-    if of_metric and _numbers(one):
+    if of_metric and _measurable(one):
         found.append(select(VersionMetric.version_id).where(_metric(one, VersionMetric)))
     if of_model:
         models = select(ModelFact.model_id).where(facts, ModelFact.version_id.is_(None))
@@ -197,39 +199,55 @@ def _sources(one: Compare) -> list[Select[Any]]:
 
 def _holders(one: Compare) -> Select[Any]:
     """Return the versions that have one of some labels now."""
-    return select(VersionLabelRow.version_id).where(
-        VersionLabelRow.label.in_([normal(clean_text(value)) for value in one.values])
-    )
+    held = select(VersionLabelRow.version_id)
+    match one.operator:
+        case "is null":
+            return held
+        case "contains":
+            return held.where(text_holds(VersionLabelRow.label, one.values[0].text))
+        case _:
+            return held.where(VersionLabelRow.label.in_([normal(value) for value in _texts(one)]))
 
 
 def _column_of(one: Compare) -> ColumnElement[bool] | None:
     """Return the condition on a column of models or versions; None: the field is none of them.
 
     Raises:
-        QueryError: The field cannot be compared like this.
+        FilterError: The field cannot be compared like this.
     """
-    field = one.field
+    field = one.field.text
     if field == _NUMBER:
-        numbers = _numbers(one)
-        if len(numbers) < len(one.values):
-            raise QueryError("`version` is a number; labels are `version.label`", one.column)
-        return _ordered(VersionRow.version, one) if one.operator != "=" else VersionRow.version.in_(numbers)
-    if field in {_LABEL, _MOVING, *_TEXTS} and one.operator != "=":
-        raise QueryError(f"`{field}` is a text: use =, != or in", one.column)
+        return _of_number(one)
+    if field in {_LABEL, _MOVING, *_TEXTS} and one.operator not in {"=", "contains", "is null"}:
+        raise FilterError(f"`{field}` is a text: use =, !=, in or contains", one.column)
     if field in _TEXTS:
-        text, values = _TEXTS[field], [clean_text(value) for value in one.values]
+        text = _TEXTS[field]
+        if one.operator == "is null":
+            return text.is_not(None)
+        if one.operator == "contains":
+            return and_(text.is_not(None), text_holds(text, one.values[0].text))
         # What has no such text does not have this one: without the first part it would be neither in nor out.
+        values = _texts(one)
         return and_(text.is_not(None), text.in_([*values, *map(normal, values)]))
     return None
 
 
+def _of_number(one: Compare) -> ColumnElement[bool]:
+    if one.operator == "is null":
+        return true()
+    numbers = _numbers(one)
+    if len(numbers) < len(one.values) or one.operator == "contains":
+        raise FilterError("`version` is a number; labels are `version.label`", one.column)
+    return _ordered(VersionRow.version, one) if one.operator != "=" else VersionRow.version.in_(numbers)
+
+
 def _looked_up(one: Compare) -> tuple[str, bool, bool, bool]:
     """Return the name of a field, and whether it may be a fact of the model, one of the version, and a metric."""
-    field = one.field
+    field = one.field.text
     if field == _LABEL:
         return field, True, False, False
-    if field.startswith("hp."):
-        return field, False, True, False
+    if field.startswith(("hp.", "hparams.")):
+        return f"hp.{field.partition('.')[2]}", False, True, False
     if field.startswith("metric."):
         return field, False, False, True
     return field.removeprefix("metadata."), True, True, not field.startswith("metadata.")
@@ -238,8 +256,10 @@ def _looked_up(one: Compare) -> tuple[str, bool, bool, bool]:
 def _metric(one: Compare, table: Any, *, of_one: bool = False) -> ColumnElement[bool]:
     """Return the condition on a row of metrics; see `_fact`."""
     value = table.value + 0.0 if of_one else table.value
-    wanted = value.in_(_numbers(one)) if one.operator == "=" else _ordered(value, one)
-    return and_(table.name == clean_text(one.field.removeprefix("metric.")), wanted)
+    name = table.name == clean_text(one.field.text.removeprefix("metric."))
+    if one.operator == "is null":
+        return name
+    return and_(name, value.in_(_numbers(one)) if one.operator == "=" else _ordered(value, one))
 
 
 def _fact(name: str, one: Compare, *, of_one: bool = False) -> ColumnElement[bool]:
@@ -250,24 +270,37 @@ def _fact(name: str, one: Compare, *, of_one: bool = False) -> ColumnElement[boo
         one: What is asked of it.
         of_one: The version is given: then the index of numbers, over which SQLite would run for each, is no help.
     """
-    wanted: ColumnElement[bool]
+    named = ModelFact.name == clean_text(name)
+    wanted: ColumnElement[bool] = true()
     if one.operator == "=":
-        wanted = ModelFact.text.in_([clean_text(value) for value in one.values])
+        wanted = ModelFact.text.in_(_texts(one))
         numbers = _numbers(one)
         wanted = or_(wanted, ModelFact.number.in_(numbers)) if numbers else wanted
-    else:
+    elif one.operator == "contains":
+        wanted = text_holds(ModelFact.text, one.values[0].text)
+    elif one.operator != "is null":
         wanted = _ordered(ModelFact.number + 0.0 if of_one else ModelFact.number, one)
-    return and_(ModelFact.name == clean_text(name), wanted)
+    return and_(named, wanted)
+
+
+def _texts(one: Compare) -> list[str]:
+    return [clean_text(value.text) for value in one.values]
 
 
 def _numbers(one: Compare) -> list[float]:
-    return [number for value in one.values if (number := number_in(value)) is not None]
+    return [number for value in one.values if (number := number_in(value.text)) is not None]
+
+
+def _measurable(one: Compare) -> bool:
+    """Whether a metric, which is a number, can fulfil the comparison."""
+    return one.operator == "is null" or (one.operator != "contains" and bool(_numbers(one)))
 
 
 def _ordered(column: Any, one: Compare) -> ColumnElement[bool]:
-    number = one.number
+    number = number_in(one.values[0].text)
     if number is None:
-        raise QueryError(f"{one.operator} compares numbers", one.column)
+        said = one.values[0]
+        raise FilterError(f"{one.operator} compares numbers, and {said.text[:40]!r} is none", said.column)
     compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[one.operator]
     found: ColumnElement[bool] = compare(column, number)
     return found

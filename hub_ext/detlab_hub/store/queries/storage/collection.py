@@ -21,6 +21,8 @@ from detlab_hub.store.tables import (
     RemovalRow,
     TaskNote,
     TaskRow,
+    TrackedFileRow,
+    TrackedRunRow,
     TrialRow,
     clean_text,
 )
@@ -204,8 +206,14 @@ def deleted_files(s: Session, states: Sequence[str]) -> list[int]:
         .join(CheckpointRow, CheckpointRow.uuid == RemovalRow.uuid)
         .where(CheckpointRow.experiment_id == ExperimentRow.id)
     )
+    logged = (
+        select(TrackedFileRow.root)
+        .join(TrackedRunRow, TrackedRunRow.id == TrackedFileRow.run_id)
+        .where(TrackedRunRow.experiment_id == ExperimentRow.id)
+    )
     query = select(ExperimentRow.id).where(ExperimentRow.state.in_(list(states)))
-    return list(s.scalars(query.where(ExperimentRow.event_files_due.is_(None), ~waiting.exists())))
+    query = query.where(ExperimentRow.event_files_due.is_(None), ~waiting.exists(), ~logged.exists())
+    return list(s.scalars(query))
 
 
 def policies_due(s: Session, now: float) -> list[int]:

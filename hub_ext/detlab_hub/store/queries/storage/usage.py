@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire.storage import StorageBy
 from detlab_hub.core.rights import ObjectKind, Person, Right, Thing, right_of
-from detlab_hub.store.queries.rights import visible
+from detlab_hub.store.queries.rights import visible, visible_experiments
 from detlab_hub.store.tables import (
     BundleRow,
     BundleUpload,
@@ -25,6 +25,8 @@ from detlab_hub.store.tables import (
     OutputRow,
     RemovalRow,
     TaskRow,
+    TrackedFileRow,
+    TrackedRunRow,
     clean_text,
 )
 from detlab_hub.store.tables.base import decode_json
@@ -50,7 +52,7 @@ class Use:
 
     @property
     def other_bytes(self) -> int:
-        """Bytes of code and task outputs."""
+        """Bytes of code, task outputs and files of runs."""
         return self.output_bytes + sum(self.bundles.values())
 
     @property
@@ -90,6 +92,10 @@ def usage(s: Session, by: StorageBy, viewer: Person) -> tuple[dict[Key, Use], Us
             outputs = _outputs(TaskRow.owner).where(visible(ObjectKind.USER, viewer, owner=TaskRow.owner))
             for name, size in s.execute(outputs):
                 found.setdefault(name, Use()).output_bytes += int(size)
+            mine = visible(ObjectKind.USER, viewer, owner=TrackedRunRow.owner)
+            for query in _files(TrackedRunRow.owner):
+                for name, size in s.execute(query.where(mine)):
+                    found.setdefault(name, Use()).output_bytes += int(size)
             # Of experiments that are deleted, too: what they freed is their owner's.
             freed = select(FreedRow.owner, func.sum(FreedRow.bytes)).group_by(FreedRow.owner)
             for name, size in s.execute(freed.where(visible(ObjectKind.USER, viewer, owner=FreedRow.owner))):
@@ -99,7 +105,7 @@ def usage(s: Session, by: StorageBy, viewer: Person) -> tuple[dict[Key, Use], Us
             return _by_group(s, viewer)
         case "project" | "experiment":
             column = ExperimentRow.project_id if by == "project" else ExperimentRow.id
-            shown = visible(ObjectKind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id)
+            shown = visible_experiments(viewer)
             found = _sums(s, column, shown)
             _add_freed(s, found, column, shown)
             for key, digest, size in s.execute(_code(column, shown)):
@@ -114,6 +120,9 @@ def of_user(s: Session, user: str) -> Use:
     found.bundles = {digest: size for _, digest, size in s.execute(_uploads().where(BundleUpload.name == name))}
     outputs = s.execute(_outputs(TaskRow.owner).where(TaskRow.owner == name)).first()
     found.output_bytes = 0 if outputs is None else int(outputs[1])
+    for query in _files(TrackedRunRow.owner):
+        files = s.execute(query.where(TrackedRunRow.owner == name)).first()
+        found.output_bytes += 0 if files is None else int(files[1])
     return found
 
 
@@ -150,6 +159,9 @@ def _by_group(s: Session, viewer: Person) -> tuple[dict[Key, Use], Use]:
     of_tasks = type_coerce(TaskRow.owner_groups, Text)
     for text, size in s.execute(_outputs(of_tasks)):
         by_text.setdefault(text, Use()).output_bytes += int(size)
+    for query in _files(type_coerce(TrackedRunRow.owner_groups, Text)):
+        for text, size in s.execute(query):
+            by_text.setdefault(text, Use()).output_bytes += int(size)
     code = select(of_tasks, BundleRow.digest, BundleRow.size).join(BundleRow, BundleRow.digest == TaskRow.bundle)
     for text, digest, size in s.execute(code.distinct()):
         by_text.setdefault(text, Use()).bundles[digest] = size
@@ -229,6 +241,17 @@ def _uploads() -> Select[str, str, int]:
 def _outputs(column: Any) -> Select[Any]:
     size = func.coalesce(func.sum(OutputRow.size), 0)
     return select(column, size).join(OutputRow, OutputRow.task_id == TaskRow.id).group_by(column)
+
+
+def _files(column: Any) -> list[Select[Any]]:
+    """Return the statements of the files of runs by one of their columns: what is uploaded, and what is registered."""
+    return [
+        select(column, func.coalesce(func.sum(table.size), 0))
+        .select_from(TrackedRunRow)
+        .join(table, table.run_id == TrackedRunRow.id)
+        .group_by(column)
+        for table in (TrackedFileRow, CheckpointRow)
+    ]
 
 
 def _total(uses: Iterable[Use]) -> Use:

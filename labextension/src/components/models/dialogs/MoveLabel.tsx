@@ -8,7 +8,7 @@ import type { LabelMove, LabelMoves, ModelView, MoveLabel as Move } from '../../
 import { Dialog } from '../../admin/Dialog';
 import { formatAgo, Notice } from '../../common';
 import { nameText } from '../../common/text';
-import { FieldsForm, type FormField } from '../fields';
+import { FieldsForm, type FormField } from '../../admin/fields';
 import { labelProblem, movingOf, referenceTo } from '../model';
 import { labelPath, modelPath } from '../paths';
 

@@ -5,7 +5,7 @@ import type { ReactElement } from 'react';
 import { useApp } from '../../../state/context';
 import type { CreateModel, ModelView } from '../../../state/wire';
 import { Dialog } from '../../admin/Dialog';
-import { FieldsForm, type FormField } from '../fields';
+import { FieldsForm, type FormField } from '../../admin/fields';
 import { nameProblem } from '../model';
 
 const FIELDS: readonly FormField[] = [
@@ -22,7 +22,7 @@ export function NewModel({ onClose, onMade }: { onClose: () => void; onMade: (mo
   };
   return (
     <Dialog title="New model" onClose={onClose}>
-      <FieldsForm label="New model" fields={FIELDS} start={{}} yes="Create" dialog onSubmit={make} onCancel={onClose} />
+      <FieldsForm label="New model" fields={FIELDS} start={{}} yes="Create" dialog conflictAt="name" onSubmit={make} onCancel={onClose} />
     </Dialog>
   );
 }

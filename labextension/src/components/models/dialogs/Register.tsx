@@ -7,7 +7,7 @@ import type { CheckpointView, CreateVersion, ModelList, ModelView, VersionView }
 import { Dialog } from '../../admin/Dialog';
 import { formatNumber, useLoaded } from '../../common';
 import { nameText } from '../../common/text';
-import { FieldsForm, type FormField } from '../fields';
+import { FieldsForm, type FormField } from '../../admin/fields';
 import { labelProblem, modelOf, nameProblem, referenceTo } from '../model';
 import { modelPath, modelsPath } from '../paths';
 import { words } from './NewModel';

@@ -10,12 +10,16 @@ import { diffLines } from '../model';
 const MOST = 3000;
 const WORDS = { add: 'added: ', del: 'removed: ', hunk: '', head: '', same: '' };
 
-export function CodeDiff({ file, versions }: { file: FileDifference; versions: readonly Pick<VersionView, 'version'>[] }): ReactElement {
+export function CodeDiff({ file, versions = [], names }: {
+  file: FileDifference; versions?: readonly Pick<VersionView, 'version'>[];
+  /** What the sides are called, where they are no versions. */
+  names?: readonly string[];
+}): ReactElement {
   const lines = useMemo(() => (file.diff ? diffLines(file.diff) : []), [file.diff]);
   const added = lines.filter(line => line.kind === 'add').length;
   const removed = lines.filter(line => line.kind === 'del').length;
   if (!lines.length) {
-    return <p className="det-diff-none"><span className="det-mono">{nameText(file.path)}</span> <span className="det-soft">{whyNone(file, versions)}</span></p>;
+    return <p className="det-diff-none"><span className="det-mono">{nameText(file.path)}</span> <span className="det-soft">{whyNone(file, names ?? versions.map(one => `version ${one.version}`))}</span></p>;
   }
   return (
     <details className="det-diff" open={lines.length < 200}>
@@ -37,8 +41,8 @@ export function CodeDiff({ file, versions }: { file: FileDifference; versions: r
 }
 
 /** Why there is no diff. */
-function whyNone(file: FileDifference, versions: readonly Pick<VersionView, 'version'>[]): string {
-  const has = versions.filter((_, i) => file.digests[i]).map(one => one.version);
-  if (has.length === versions.length) return 'differs; binary, or too long to compare';
-  return has.length ? `only in version ${has.join(', ')}` : 'in none';
+function whyNone(file: FileDifference, names: readonly string[]): string {
+  const has = names.filter((_, i) => file.digests[i]);
+  if (has.length === names.length) return 'differs; binary, or too long to compare';
+  return has.length ? `only in ${has.join(', ')}` : 'in none';
 }

@@ -6,6 +6,7 @@ import { useApp } from '../../../state/context';
 import type { Comparison, Difference, VersionView } from '../../../state/wire';
 import { Go, View } from '../../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, formatBytes, formatNumber, formatTime, Loading, plural, significant, Toggle, toNumber, useLoaded } from '../../common';
+import { useRechecked } from '../../common/rights';
 import { nameText } from '../../common/text';
 import { OwnLabels } from '../Chips';
 import { CodeDiff } from './CodeDiff';
@@ -17,6 +18,8 @@ export function ComparePage({ model, versions }: { model: string; versions: read
   const { api, navigate } = useApp();
   const path = `${modelPath(model)}/compare?versions=${versions.map(encodeURIComponent).join(',')}`;
   const { data, error, reload } = useLoaded(versions.length ? path : null, signal => api.get<Comparison>(path, signal));
+  useRechecked(versions.length ? reload : null);
+  const lost = error !== null && (error.status === 404 || error.status === 403);
   const go = (to: readonly string[]): void => navigate({ kind: 'compare', model, versions: [...to] });
   return (
     <View
@@ -27,7 +30,7 @@ export function ComparePage({ model, versions }: { model: string; versions: read
       {error && <ErrorBanner error={error} what="Comparison" onRetry={reload} />}
       {!versions.length && <EmptyState title="No versions are chosen.">Add two or more, or choose them in the table of versions.</EmptyState>}
       {versions.length > 0 && !data && !error && <Loading what="Comparing" />}
-      {data && versions.length > 0 && <Shown data={data} versions={versions} go={go} />}
+      {data && !lost && versions.length > 0 && <Shown data={data} versions={versions} go={go} />}
     </View>
   );
 }

@@ -10,6 +10,7 @@ import { CopyButton } from '../../common/CopyButton';
 import { useAct } from '../../common/load';
 import { nameText } from '../../common/text';
 import { Markdown } from '../../view/Markdown';
+import { Gone } from '../../view/Gone';
 import { Missing } from '../../view/Missing';
 import { Tabs } from '../../view/Tabs';
 import { OwnLabels } from '../Chips';
@@ -39,6 +40,8 @@ export function VersionPage({ model, version }: { model: string; version: number
   });
   useModelEvents(reload);
   const name = `Version ${version} of ${nameText(model, 80)}`;
+  const me = useStore(s => s.me?.name ?? null);
+  if (error && data && data.model.owner !== me && (error.status === 404 || error.status === 403)) return <Gone what={`version ${version} of ${nameText(model, 80)}`} />;
   if (error && (!data || error.status === 404)) return <Missing error={error} what={name} onRetry={reload} />;
   if (!data || data.version.version !== version) return <Loading what={`Loading version ${version}`} />;
   return <Shown key={path} {...data} reload={reload} />;

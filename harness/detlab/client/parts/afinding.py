@@ -1,0 +1,148 @@
+"""The part of the asynchronous client that finds trials and experiments, and keeps views."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from detlab.client.operations import finding, saved_views
+from detlab.client.operations.runs import comparison
+from detlab.client.ordering import archived_filter, several
+from detlab.client.tabular import FOUND_COLUMNS, found_rows, frame
+from detlab.client.transport.session import AsyncSession
+from detlab.schemas.wire import SeriesView
+from detlab.schemas.wire.comparison import CodeComparison, RunComparison
+from detlab.schemas.wire.finding import Completions, FilteredTable, FoundTrials
+from detlab.schemas.wire.saved_views import SavedView
+
+
+class AsyncFindingCalls:
+    """Trials of all experiments of a cluster, found by filters."""
+
+    session: AsyncSession
+
+    async def search_trials(
+        self,
+        filter: str = "",  # noqa: A002  (its name in requests)
+        *,
+        sort: Collection[str] | str = (),
+        columns: Collection[str] | str = (),
+        archived: bool | None = False,
+        limit: int | None = None,
+    ) -> Any:
+        """Find trials in all experiments that you may read, and return them as a pandas frame, a row each.
+
+        Args:
+            filter: Which: `accuracy > 0.9 and hparams.lr < 1e-3 and label = paper`; empty: all.
+            sort: Fields in order of importance, with `-` before them for descending; without any the newest first.
+            columns: Further columns: metrics such as `accuracy` (at the best validation), `loss.min`,
+                `training.loss.last`, and fields such as `duration`. Hyperparameters are there already.
+            archived: False leaves out trials of archived experiments, True all others; None leaves out none.
+            limit: Return at most this many; None: all.
+
+        Raises:
+            ConfigError: The filter, the order or a column cannot be read; it says where.
+            DetlabError: pandas is not installed.
+        """
+        found = await self.find_trials(filter, sort=sort, columns=columns, archived=archived, limit=limit)
+        return frame(found_rows(found), (*FOUND_COLUMNS, *(column.name for column in found.columns)))
+
+    async def find_trials(
+        self,
+        filter: str = "",  # noqa: A002  (its name in requests)
+        *,
+        sort: Collection[str] | str = (),
+        columns: Collection[str] | str = (),
+        archived: bool | None = False,
+        limit: int | None = None,
+    ) -> FoundTrials:
+        """Find trials as `search_trials` does, and return them as they come: no pandas is needed."""
+        wanted = finding.find_trials(
+            filter,
+            sort=several(sort) or (),
+            columns=several(columns) or (),
+            archived=archived_filter(archived),
+            limit=limit,
+        )
+        return await self.session.run(wanted)
+
+    async def complete_filter(
+        self, text: str, *, table: FilteredTable = "trials", cursor: int | None = None
+    ) -> Completions:
+        """Return what may come next in a filter at a cursor, by default at its end, and what is wrong with it."""
+        return await self.session.run(finding.complete(text, table=table, cursor=cursor))
+
+    async def compare(
+        self, *experiments: int, trials: Collection[int] = (), metrics: Collection[str] | str = ()
+    ) -> RunComparison:
+        """Return experiments and trials side by side: hyperparameters, config, metrics.
+
+        For an experiment its best trial stands; where its search trains points with several seeds, the trials of the
+        point with the best mean. What you may not read is in `absent_trials` and `absent_experiments`, by its id.
+
+        Args:
+            experiments: Ids of experiments.
+            trials: Ids of trials.
+            metrics: Names of metrics; none: all.
+
+        Raises:
+            ConfigError: There are no runs, or more than fifty.
+        """
+        return await self.session.run(comparison.compare(experiments, trials, metrics=several(metrics) or ()))
+
+    async def compare_curves(
+        self,
+        trials: Collection[int],
+        *,
+        metrics: Collection[str] | str = (),
+        group: str | None = None,
+        max_points: int = 500,
+    ) -> list[SeriesView]:
+        """Return the curves of trials of any experiments; what you may not read is left out.
+
+        Args:
+            trials: Ids of trials.
+            metrics: Names of metrics; none: all.
+            group: `validation`, `training` or another group of metrics; None: all.
+            max_points: Points of each curve; extremes and the last point stay exact.
+        """
+        wanted = comparison.curves(trials, names=several(metrics) or (), group=group, max_points=max_points)
+        return await self.session.run(wanted)
+
+    async def compare_code(self, *experiments: int, trials: Collection[int] = ()) -> CodeComparison:
+        """Return the files of the code that are not the same in all runs, with the lines that differ."""
+        return await self.session.run(comparison.code(experiments, trials))
+
+    async def list_saved_views(self, table: FilteredTable | None = None) -> list[SavedView]:
+        """Return your saved views and those of projects that you may read, of one table or of all."""
+        return await self.session.run(saved_views.saved_views(table))
+
+    async def save_view(
+        self,
+        name: str,
+        filter: str = "",  # noqa: A002  (its name in requests)
+        *,
+        table: FilteredTable = "trials",
+        sort: Collection[str] | str = (),
+        columns: Collection[str] | str = (),
+        workspace: str | int | None = None,
+        project: str | int | None = None,
+    ) -> SavedView:
+        """Keep a filter, an order and columns under a name; a view of yours that has it is replaced.
+
+        Args:
+            name: Its name.
+            filter: Which rows.
+            table: Of which table.
+            sort: Fields in order of importance, with `-` before them for descending.
+            columns: Fields that are shown.
+            workspace: Where its members have the view, too: its name, `OWNER/NAME` or id; None: it is yours alone.
+            project: The project of it, or of your personal one.
+        """
+        given = {"sort": several(sort) or (), "columns": several(columns) or ()}
+        wanted = saved_views.save_view(name, table, filter, **given, workspace=workspace, project=project)
+        return await self.session.run(wanted)
+
+    async def remove_view(self, name: str, *, table: FilteredTable = "trials") -> SavedView:
+        """Remove a saved view of yours; return it as it was."""
+        return await self.session.run(saved_views.remove_view(name, table))

@@ -1,0 +1,78 @@
+"""The figure of a comparison: a metric of several runs, overlaid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from detlab.schemas.wire import SeriesView
+from detlab.schemas.wire.comparison import ComparedRun, RunComparison
+from detlab.viz.bands import banded
+from detlab.viz.drawing import COLOURS, MOST_IN_LEGEND, empty, plotly_module, safe
+
+MOST_PANELS = 6
+"""Metrics of one figure."""
+_COLUMNS = 2
+
+
+def compared_curves(
+    comparison: RunComparison,
+    curves: Iterable[SeriesView],
+    *,
+    metrics: Sequence[str] = (),
+    group: str = "validation",
+    x: Literal["batches", "time"] = "batches",
+    log_y: bool = False,
+) -> Any:
+    """Draw metrics of runs over each other: a panel per metric, a line per run.
+
+    A run of several seeds is drawn as their mean, with a band of one standard deviation.
+
+    Args:
+        comparison: The runs, as `client.compare` returns them.
+        curves: Their curves, as `client.compare_curves` returns them.
+        metrics: Which metrics, in this order; default the metric of the first run's search.
+        group: Of the metrics.
+        x: `batches`, or `time` since the first report of each trial.
+        log_y: Whether the metrics' axes are logarithmic.
+
+    Returns:
+        A `plotly.graph_objects.Figure`.
+
+    Raises:
+        DetlabError: plotly is not installed.
+    """
+    title = f"Comparison of {_counted(comparison.runs)}"
+    if not comparison.runs:
+        return empty(title, "There is nothing to compare.")
+    wanted = list(metrics or dict.fromkeys(run.metric for run in comparison.runs))[:MOST_PANELS]
+    by_trial = {(curve.trial_id, curve.name): curve for curve in curves if curve.group == group}
+    if not any((trial, name) in by_trial for run in comparison.runs for trial in run.trial_ids for name in wanted):
+        return empty(title, f"No run has reported {', '.join(map(safe, wanted))} in group {safe(group)}.")
+    columns = min(_COLUMNS, len(wanted))
+    figure = plotly_module("subplots").make_subplots(
+        math.ceil(len(wanted) / columns), columns, subplot_titles=[safe(name) for name in wanted]
+    )
+    names = run_names(comparison.runs)
+    for at, metric in enumerate(wanted):
+        cell = {"row": at // columns + 1, "col": at % columns + 1}
+        for place, run in enumerate(comparison.runs):
+            lines = [by_trial[trial, metric] for trial in run.trial_ids if (trial, metric) in by_trial]
+            colour = COLOURS[place % len(COLOURS)]
+            for trace in banded(lines, names[place], colour, x):
+                figure.add_scatter(**{"showlegend": at == 0, **trace}, **cell)
+        figure.update_xaxes(title="batches" if x == "batches" else "seconds", **cell)
+    figure.update_yaxes(type="log" if log_y else "linear")
+    rows = math.ceil(len(wanted) / columns)
+    figure.update_layout(title=title, height=max(420, 320 * rows), showlegend=len(names) <= MOST_IN_LEGEND)
+    return figure
+
+
+def run_names(runs: Sequence[ComparedRun]) -> list[str]:
+    """Return what each run is called: its kind and id, and what tells it apart if that is short."""
+    return [f"{run.kind} {run.id}" for run in runs]
+
+
+def _counted(runs: Sequence[ComparedRun]) -> str:
+    return f"{len(runs)} run{'' if len(runs) == 1 else 's'}"

@@ -1,0 +1,111 @@
+"""The config of a user task, completed: what its workspace and the cluster give, checked like what it says itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Problem
+from detlab.schemas import expconf, taskconf
+from detlab.schemas.runtimes import DOCKER
+from detlab.schemas.taskwire import TaskKind
+from detlab.schemas.wire import GivenView, ProblemView
+from detlab_hub.services.admission import feasibility
+from detlab_hub.services.admission.destinations import destination_of
+from detlab_hub.services.admission.preparing import named_images
+from detlab_hub.services.admission.workspace_defaults import given_by, given_views
+from detlab_hub.services.base import references
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import ServiceContext
+
+NOT_FOR_TASKS = frozenset({"checkpoint_storage"})
+"""What workspaces give to experiments alone."""
+
+
+@dataclass(frozen=True)
+class PreparedTask:
+    """A complete config.
+
+    Attributes:
+        config: With all defaults.
+        warnings: Of its checks.
+        given: The values that its workspace gives.
+        workspace_id: Where it is to lie; None: the personal workspace of its owner, if that is not there yet.
+    """
+
+    config: dict[str, Any]
+    warnings: Sequence[ProblemView]
+    given: Sequence[GivenView]
+    workspace_id: int | None
+
+
+async def prepare(context: ServiceContext, caller: Caller, kind: TaskKind, raw: Any, text: str | None) -> PreparedTask:
+    """Complete and check the config of a task, a mapping or its YAML text.
+
+    Raises:
+        ConfigError: With every mistake; or there is no such workspace for the caller, or no such project in it.
+        Forbidden: The caller may read the workspace, and put nothing into it.
+    """
+    problems: list[Problem] = []
+    if raw is None and text is not None:
+        raw, problems = expconf.load_yaml(text, "config")
+
+    def look(s: Session) -> tuple[dict[str, Any], str]:
+        given, workspace = given_by(s, caller, raw or {})
+        return {key: value for key, value in given.items() if key not in NOT_FOR_TASKS}, workspace
+
+    given, workspace = await context.read(look)
+    config, warnings = _completed(kind, raw, problems, given, context)
+    place = await context.read(lambda s: destination_of(s, caller, config).workspace_id)
+    return PreparedTask(config, warnings, given_views(raw or {}, given, workspace) if given else [], place)
+
+
+def _completed(
+    kind: TaskKind, value: Any, problems: list[Problem], given: Mapping[str, Any], context: ServiceContext
+) -> tuple[dict[str, Any], list[ProblemView]]:
+    """Return the complete config of a task, with the defaults of workspace and cluster, and the warnings."""
+    problems = [*problems, *taskconf.check(value, kind)]
+    _refuse(problems)  # merge trusts its input
+    if given:
+        value = expconf.merge(value or {}, given)
+        problems += [one for one in taskconf.check(value, kind) if one not in problems]
+        _refuse(problems)
+    config = taskconf.parse(value, kind)
+    made = config.model_dump(mode="json")
+    problems += references.too_many(made)
+    _refuse(problems)
+    made["runtime"] = config.runtime or context.settings.default_runtime
+    problems += taskconf.unsupported(config, made["runtime"], kind)
+    asked = (value or {}).get("environment") or {}
+    if "image" not in asked:
+        images = {**dict.fromkeys(("cpu", "cuda", "rocm"), ""), **context.settings.default_image}
+        if made["runtime"] == DOCKER and not any(images.values()):
+            hint = "name one (--image NAME), or ask the operator for c.DetHub.default_image"
+            problem = Problem("environment.image", "is required for a container: this cluster has no default", hint)
+            raise taskconf.refused([problem])
+        made["environment"]["image"] = images
+    else:
+        made["environment"]["image"] = named_images(asked["image"])
+    return made, [ProblemView.model_validate(p.to_dict()) for p in problems if p.level == "warning"]
+
+
+def _refuse(problems: Sequence[Problem]) -> None:
+    if expconf.errors_of(problems):
+        raise taskconf.refused(expconf.in_order(problems))
+
+
+async def feasible(
+    context: ServiceContext, caller: Caller, kind: TaskKind, prepared: PreparedTask
+) -> list[ProblemView]:
+    """Return warnings about a task that no agent can run for now.
+
+    Raises:
+        ResourcesError: No agent could ever run it, or a quota is too low.
+        ConfigError: None could ever run its image.
+    """
+    what = f"this {kind.value.replace('_', ' ')}"
+    required = feasibility.of_task(caller.name, caller.groups, prepared.config, what, prepared.workspace_id)
+    return [ProblemView.model_validate(problem.to_dict()) for problem in await feasibility.check(context, required)]

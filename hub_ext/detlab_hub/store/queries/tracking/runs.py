@@ -1,0 +1,172 @@
+"""Tracked runs, their parameters and tags, models and files, by their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from sqlalchemy import Table, delete, func, select
+from sqlalchemy.orm import Session
+
+from detlab_hub.store.queries.statements import chunks, upsert
+from detlab_hub.store.tables import (
+    CheckpointRow,
+    TrackedFileRow,
+    TrackedModelRow,
+    TrackedPoint,
+    TrackedRunRow,
+    TrackedSeries,
+    TrackedValue,
+    TrialRow,
+    clean_text,
+)
+
+PARAM, TAG = "param", "tag"
+_VALUES: Table = TrackedValue.__table__
+
+
+def of_trial(s: Session, trial_id: int) -> TrackedRunRow | None:
+    """Return the run that stands for a trial, if a client has logged into it."""
+    query = select(TrackedRunRow).where(TrackedRunRow.trial_id == trial_id, TrackedRunRow.is_trial)
+    return s.scalars(query).first()
+
+
+def rows_of(s: Session, run_ids: Collection[str]) -> dict[str, TrackedRunRow]:
+    """Return the rows of some runs, by their ids."""
+    found: dict[str, TrackedRunRow] = {}
+    for part in chunks(sorted(run_ids)):
+        found.update((row.id, row) for row in s.scalars(select(TrackedRunRow).where(TrackedRunRow.id.in_(part))))
+    return found
+
+
+def trials_of(s: Session, trial_ids: Collection[int]) -> dict[int, TrialRow]:
+    """Return some trials, by their ids."""
+    found: dict[int, TrialRow] = {}
+    for part in chunks(sorted(trial_ids)):
+        found.update((row.id, row) for row in s.scalars(select(TrialRow).where(TrialRow.id.in_(part))))
+    return found
+
+
+def put_values(s: Session, run_id: str, kind: str, values: Mapping[str, str]) -> None:
+    """Set parameters or tags."""
+    rows = [{"run_id": run_id, "kind": kind, "key": clean_text(key), "value": values[key]} for key in values]
+    if rows:
+        s.connection().execute(upsert(s, _VALUES, ("run_id", "kind", "key"), ("value",)), rows)
+
+
+def some_values(s: Session, run_id: str, kind: str, keys: Collection[str]) -> dict[str, str]:
+    """Return those of some parameters or tags that are set."""
+    found: dict[str, str] = {}
+    for part in chunks(sorted(map(clean_text, keys))):
+        query = select(TrackedValue.key, TrackedValue.value).where(
+            TrackedValue.run_id == run_id, TrackedValue.kind == kind, TrackedValue.key.in_(part)
+        )
+        found.update((key, value) for key, value in s.execute(query))
+    return found
+
+
+def values_of(s: Session, run_ids: Collection[str]) -> dict[str, dict[str, dict[str, str]]]:
+    """Return run -> kind -> key -> value of some runs."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for part in chunks(sorted(run_ids)):
+        query = select(TrackedValue.run_id, TrackedValue.kind, TrackedValue.key, TrackedValue.value)
+        query = query.where(TrackedValue.run_id.in_(part)).order_by(TrackedValue.key)
+        for run_id, kind, key, value in s.execute(query):
+            found.setdefault(run_id, {}).setdefault(kind, {})[key] = value
+    return found
+
+
+def size_of_values(s: Session, run_id: str) -> tuple[int, int]:
+    """Return how many parameters and tags a run has, and how many characters they have in all."""
+    size = func.coalesce(func.sum(func.length(TrackedValue.key) + func.length(TrackedValue.value)), 0)
+    number, chars = s.execute(select(func.count(), size).where(TrackedValue.run_id == run_id)).one()
+    return int(number), int(chars)
+
+
+def remove_value(s: Session, run_id: str, kind: str, key: str) -> bool:
+    """Remove a tag; return False if there was none."""
+    query = delete(TrackedValue).where(
+        TrackedValue.run_id == run_id, TrackedValue.kind == kind, TrackedValue.key == clean_text(key)
+    )
+    return bool(getattr(s.execute(query), "rowcount", 0))
+
+
+def count_of_projects(s: Session, project_ids: Sequence[int]) -> dict[int, int]:
+    """Return how many runs lie in projects, deleted ones included."""
+    found: dict[int, int] = {}
+    for part in chunks(list(project_ids)):
+        query = select(TrackedRunRow.project_id, func.count()).where(TrackedRunRow.project_id.in_(part))
+        rows = s.execute(query.group_by(TrackedRunRow.project_id))
+        found.update((key, count) for key, count in rows if key is not None)
+    return found
+
+
+def count_of_workspace(s: Session, workspace_id: int) -> int:
+    """Return how many runs lie in a workspace, deleted ones included."""
+    query = select(func.count()).select_from(TrackedRunRow).where(TrackedRunRow.workspace_id == workspace_id)
+    return s.scalar(query) or 0
+
+
+# --- models and files
+
+
+def count_models(s: Session, run_id: str) -> int:
+    """Return how many models a run has logged."""
+    query = select(func.count()).select_from(TrackedModelRow).where(TrackedModelRow.run_id == run_id)
+    return s.scalar(query) or 0
+
+
+def models_of(s: Session, run_id: str, most: int) -> list[TrackedModelRow]:
+    """Return models that a run has logged, the newest first."""
+    query = select(TrackedModelRow).where(TrackedModelRow.run_id == run_id)
+    return list(s.scalars(query.order_by(TrackedModelRow.created_at.desc(), TrackedModelRow.id).limit(most)))
+
+
+def files_under(s: Session, root: str, folder: str, limit: int) -> list[TrackedFileRow]:
+    """Return files below a folder of a run or a model ("": all), by path."""
+    query = select(TrackedFileRow).where(TrackedFileRow.root == root)
+    if folder:
+        query = query.where(TrackedFileRow.path.startswith(f"{clean_text(folder)}/", autoescape=True))
+    return list(s.scalars(query.order_by(TrackedFileRow.path).limit(limit)))
+
+
+def file_at(s: Session, root: str, path: str) -> TrackedFileRow | None:
+    """Return a file of a run or a model."""
+    return s.get(TrackedFileRow, (root, clean_text(path)))
+
+
+def files_at_any(s: Session, root: str, paths: Collection[str]) -> list[str]:
+    """Return those of some paths at which a run or a model has a file."""
+    if not paths:
+        return []
+    query = select(TrackedFileRow.path).where(TrackedFileRow.root == root, TrackedFileRow.path.in_(list(paths)))
+    return list(s.scalars(query))
+
+
+def count_files(s: Session, run_id: str) -> int:
+    """Return how many files a run and its models have."""
+    query = select(func.count()).select_from(TrackedFileRow).where(TrackedFileRow.run_id == run_id)
+    return s.scalar(query) or 0
+
+
+def roots_of_experiment(s: Session, experiment_id: int) -> list[str]:
+    """Return the runs, models and checkpoints of an experiment that have files of the master's own."""
+    mine = select(TrackedRunRow.id).where(TrackedRunRow.experiment_id == experiment_id)
+    files = s.scalars(select(TrackedFileRow.root).where(TrackedFileRow.run_id.in_(mine)).distinct())
+    return [*files, *s.scalars(select(CheckpointRow.uuid).where(CheckpointRow.run_id.in_(mine)))]
+
+
+def forget_files_of_experiment(s: Session, experiment_id: int) -> None:
+    """Remove the rows of files that clients have logged into an experiment: the files are gone."""
+    mine = select(TrackedRunRow.id).where(TrackedRunRow.experiment_id == experiment_id)
+    s.execute(delete(TrackedFileRow).where(TrackedFileRow.run_id.in_(mine)))
+    s.execute(delete(CheckpointRow).where(CheckpointRow.run_id.in_(mine)))
+
+
+def delete_of_experiment(s: Session, experiment_id: int) -> None:
+    """Remove the rows of all that clients have logged into an experiment."""
+    mine = select(TrackedRunRow.id).where(TrackedRunRow.experiment_id == experiment_id)
+    series = select(TrackedSeries.id).where(TrackedSeries.run_id.in_(mine))
+    s.execute(delete(TrackedPoint).where(TrackedPoint.series_id.in_(series)))
+    for table in (TrackedSeries, TrackedValue, TrackedFileRow, TrackedModelRow):
+        s.execute(delete(table).where(table.run_id.in_(mine)))
+    s.execute(delete(TrackedRunRow).where(TrackedRunRow.experiment_id == experiment_id))

@@ -1,0 +1,30 @@
+"""Forks in a notebook: a cell with the config of an earlier experiment, that runs with its code."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import yaml
+
+from detlab.client.submission import fork_of
+from detlab_magics.cells.prepare import PreparedSubmission
+
+if TYPE_CHECKING:
+    from detlab_magics.kernel import KernelSession
+
+
+def cell_of(session: KernelSession, experiment_id: int) -> str:
+    """Return the cell that submits another experiment like an earlier one."""
+    config = fork_of(session.client().get_experiment(experiment_id).view, {}).config
+    text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+    # In a cell `${name}` is a variable of the notebook, and `$${` the text itself.
+    return f"%%det_experiment --fork {experiment_id}\n{text.replace('${', '$${')}"
+
+
+def of_experiment(
+    session: KernelSession, experiment_id: int, prepared: PreparedSubmission, *, own_code: bool
+) -> PreparedSubmission:
+    """Return what is submitted as a fork: with the code of the experiment, unless a folder of one's own is sent."""
+    view = session.client().get_experiment(experiment_id).view
+    return dataclasses.replace(prepared, forked_from=view.id, code=None if own_code else view.bundle, own_code=own_code)

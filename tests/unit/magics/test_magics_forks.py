@@ -1,0 +1,72 @@
+"""`%det_fork` and `%%det_experiment --fork`: a cell with the config of an experiment, and its code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from detlab.client import Client
+from detlab_magics import actions, forks
+from detlab_magics.cells.prepare import read_config
+from detlab_magics.kernel import KernelSession
+from testbed.fake_master.api import FakeMaster
+
+CONFIG = {
+    "name": "first",
+    "entrypoint": "python3 train.py --dir ${HOME}",
+    "searcher": {"name": "single", "metric": "loss"},
+    "data": {"secrets": {"key": "********"}},
+}
+CODE = "tree:" + "a" * 64
+
+
+@pytest.fixture
+def master() -> Iterator[FakeMaster]:
+    with FakeMaster() as running:
+        running.add_experiment(config=CONFIG, bundle=CODE)
+        yield running
+
+
+@pytest.fixture
+def session(master: FakeMaster) -> Iterator[KernelSession]:
+    with Client(master.url, master.token) as client:
+        yield KernelSession(connected=client)
+
+
+def test_the_cell_is_the_config_as_it_is(session: KernelSession) -> None:
+    first, _, body = forks.cell_of(session, 1).partition("\n")
+    assert first == "%%det_experiment --fork 1"
+    config, _ = read_config(body, {}, "the cell")
+    assert config == CONFIG
+
+
+def test_a_hostile_name_stays_within_the_cell(master: FakeMaster, session: KernelSession) -> None:
+    name = "x\n%%bash\nrm -rf ~\x1b[31m\n!ls ${evil}"
+    master.experiments[1] = master.experiments[1].model_copy(update={"config": {**CONFIG, "name": name}})
+    body = forks.cell_of(session, 1).partition("\n")[2]
+    assert "\x1b" not in body
+    assert yaml.safe_load(body.replace("$${", "${"))["name"] == name
+    assert read_config(body, {}, "the cell")[0]["name"] == name
+
+
+def test_it_runs_with_the_code_of_the_experiment_and_says_what_it_is_a_fork_of(
+    master: FakeMaster, session: KernelSession, capsys, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("mine\n")
+    monkeypatch.setattr(actions, "show", lambda *_, **__: None)
+    body = forks.cell_of(session, 1).partition("\n")[2].replace("name: first", "name: second")
+    made = actions.run(session, actions.CellRequest(body, "cell 1", fork=1), {})
+    [sent] = master.submitted
+    assert (sent.forked_from, sent.bundle, sent.config["name"]) == (1, CODE, "second")
+    assert made is not None
+    assert "submitted with the code of experiment 1" in capsys.readouterr().out
+    # The same cell again is that experiment; with a folder it is another one, with that code.
+    actions.run(session, actions.CellRequest(body, "cell 1", fork=1), {})
+    assert len(master.submitted) == 1
+    actions.run(session, actions.CellRequest(body, "cell 1", fork=1, context=tmp_path), {})
+    assert len(master.submitted) == 2
+    assert master.submitted[1].bundle not in (CODE, None)
+    assert master.submitted[1].forked_from == 1
