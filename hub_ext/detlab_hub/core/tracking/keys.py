@@ -6,12 +6,9 @@ logged by a name is read by it, and what a trainer has reported has a name, too.
 
 from __future__ import annotations
 
-import posixpath
-import re
 from collections.abc import Iterable, Sequence
 
 TRAINING, VALIDATION, SYSTEM = "training", "validation", "system"
-KEY_CHARS = 250
 VALUE_CHARS = 8000
 """Of a parameter or a tag; what is longer is cut, as MLflow does."""
 NOTE_CHARS = 64_000
@@ -19,30 +16,9 @@ NOTE_CHARS = 64_000
 LONG_TAGS = frozenset(
     {"mlflow.note.content", "mlflow.loggedArtifacts", "mlflow.loggedImages", "mlflow.log-model.history"}
 )
-_KEY = re.compile(r"[\w\-. :/]+")
 _VALIDATES = ("val_", "val/", "eval_", "eval/", "validation_", "test_", "test/")
 """What the names of validation metrics begin with in Keras, Lightning and Transformers."""
 _GROUPS = (TRAINING, VALIDATION, SYSTEM)
-
-
-class BadKey(ValueError):
-    """A name that no metric, parameter or tag can have; says why."""
-
-
-def check_key(key: str, what: str) -> str:
-    """Return a name, if it can be one.
-
-    Raises:
-        BadKey: It cannot.
-    """
-    shown = repr(key[:80])
-    if not key or len(key) > KEY_CHARS:
-        raise BadKey(f"the name {shown} of a {what} has {len(key)} characters; 1 to {KEY_CHARS} are possible")
-    if not _KEY.fullmatch(key):
-        raise BadKey(f"the name {shown} of a {what} may have letters, digits, `_`, `-`, `.`, `:`, `/` and spaces only")
-    if key.startswith("/") or posixpath.normpath(key) != key or ".." in key.split("/"):
-        raise BadKey(f"the name {shown} of a {what} is no plain path: no `/` at its ends, no `..`")
-    return key
 
 
 def cut_value(key: str, value: str) -> str:

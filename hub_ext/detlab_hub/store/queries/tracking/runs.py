@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import Table, delete, func, select
+from sqlalchemy import ColumnElement, Table, delete, func, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.queries.statements import chunks, upsert
@@ -16,11 +16,12 @@ from detlab_hub.store.tables import (
     TrackedRunRow,
     TrackedSeries,
     TrackedValue,
+    TrackedWriterRow,
     TrialRow,
     clean_text,
 )
 
-PARAM, TAG = "param", "tag"
+PARAM, TAG, SUMMARY = "param", "tag", "summary"
 _VALUES: Table = TrackedValue.__table__
 
 
@@ -44,6 +45,20 @@ def trials_of(s: Session, trial_ids: Collection[int]) -> dict[int, TrialRow]:
     for part in chunks(sorted(trial_ids)):
         found.update((row.id, row) for row in s.scalars(select(TrialRow).where(TrialRow.id.in_(part))))
     return found
+
+
+def page(
+    s: Session, where: ColumnElement[bool], tags: Mapping[str, str], *, status: str, skip: int, limit: int
+) -> list[str]:
+    """Return the ids of runs that are not deleted, the newest first, and one more than `limit` if there are more."""
+    row, value = TrackedRunRow, TrackedValue
+    query = select(row.id).where(where, row.deleted_at.is_(None), row.is_trial.is_(False))
+    if status:
+        query = query.where(row.status == status)
+    for key, text in tags.items():
+        mine = (value.run_id == row.id) & (value.kind == TAG) & (value.key == key) & (value.value == text)
+        query = query.where(select(value.run_id).where(mine).exists())
+    return list(s.scalars(query.order_by(row.started_ms.desc(), row.id).offset(skip).limit(limit + 1)))
 
 
 def put_values(s: Session, run_id: str, kind: str, values: Mapping[str, str]) -> None:
@@ -167,6 +182,6 @@ def delete_of_experiment(s: Session, experiment_id: int) -> None:
     mine = select(TrackedRunRow.id).where(TrackedRunRow.experiment_id == experiment_id)
     series = select(TrackedSeries.id).where(TrackedSeries.run_id.in_(mine))
     s.execute(delete(TrackedPoint).where(TrackedPoint.series_id.in_(series)))
-    for table in (TrackedSeries, TrackedValue, TrackedFileRow, TrackedModelRow):
+    for table in (TrackedSeries, TrackedValue, TrackedFileRow, TrackedModelRow, TrackedWriterRow):
         s.execute(delete(table).where(table.run_id.in_(mine)))
     s.execute(delete(TrackedRunRow).where(TrackedRunRow.experiment_id == experiment_id))
