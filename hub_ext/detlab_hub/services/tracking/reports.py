@@ -34,12 +34,12 @@ from detlab_hub.services.base.access import check_may_ask, person, tracked_thing
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.services.tracking.access import made_place, place_named, trial_of
+from detlab_hub.services.tracking.access import made_place, place_named, run_for, trial_of
 from detlab_hub.services.tracking.experiments import BadRequest, add_project
 from detlab_hub.services.tracking.facts import GROUP_TAG, JOB_TYPE_TAG, KEY_TAG, NOTES_TAG, as_text, flat
 from detlab_hub.services.tracking.logging import MOST_NAMES, MOST_STEP
 from detlab_hub.services.tracking.run_views import run_view
-from detlab_hub.services.tracking.runs import add_run, check_size, writable
+from detlab_hub.services.tracking.runs import add_run, check_size
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.tracking import points, runs, writers
 from detlab_hub.store.queries.tracking.points import LoggedPoint
@@ -110,7 +110,9 @@ class RunReports(Service):
         """
 
         def take(unit: UnitOfWork) -> RecordAck:
-            row = writable(unit, caller, run_id)
+            row = run_for(unit.session, caller, run_id, Action.RUN_REPORT).row
+            if row is None or row.is_trial:
+                raise BadRequest(f"run {run_id} is a trial, whose own code logs into it")
             found = writers.locked(unit.session, row.id, writer)
             if found is None:
                 raise Conflict(f"run {row.id} does not know its process {writer}", hint="It begins by POST runs.")
@@ -160,9 +162,9 @@ def _known(unit: UnitOfWork, caller: Caller, key: str) -> TrackedRunRow | None:
         row = s.get(TrackedRunRow, run_id_of_key(person(caller).name, key))
     if row is None:
         return None
-    if not may(person(caller), Action.RUN_LOG, tracked_thing(s, caller, row)):
-        check_may_ask(caller, Action.RUN_LOG)
-        raise Forbidden(f"run {row.id} is {row.owner}'s, and you may not {ACTIONS[Action.RUN_LOG].does}")
+    if not may(person(caller), Action.RUN_REPORT, tracked_thing(s, caller, row)):
+        check_may_ask(caller, Action.RUN_REPORT)
+        raise Forbidden(f"run {row.id} is {row.owner}'s, and you may not {ACTIONS[Action.RUN_REPORT].does}")
     if row.deleted_at is not None:
         raise Conflict(f"run {row.id} is deleted", hint="Begin another one: without its id, or with another")
     return row

@@ -60,7 +60,7 @@ class Runs(Guarded):
         """List the runs of a project, the newest first."""
         return await self.services[RunViews].list(self.person, **query.model_dump())
 
-    @needs("write", cross_site="xsrf", action=Action.RUN_CREATE)
+    @needs("write", cross_site="xsrf", action=Action.RUN_BEGIN)
     async def post(self, body: BeginRun) -> RunBegun:
         """Begin a run, or find the one of this key; say what is stored of a process of it."""
         return await self.services[RunReports].begin(self.person, body)
@@ -87,7 +87,7 @@ class Run(Guarded):
 class Records(Guarded):
     """What a process of a run sends."""
 
-    @needs("write", cross_site="xsrf", action=Action.RUN_LOG)
+    @needs("write", cross_site="xsrf", action=Action.RUN_REPORT)
     async def post(self, run_id: str, writer: str, body: RunRecords) -> RecordAck:
         """Store records that are not stored yet, in their order; none: the process lives."""
         return await self.services[RunReports].take(self.person, run_id, writer, body)
