@@ -20,7 +20,7 @@ from detlab.track.run import Config, Mode, Run, Summary, say
 logger = logging.getLogger("detlab.track")
 ID_VARIABLE, PROJECT_VARIABLE, MODE_VARIABLE = "DET_RUN_ID", "DET_RUN_PROJECT", "DET_RUN_MODE"
 NAME_VARIABLE, GROUP_VARIABLE, JOB_TYPE_VARIABLE = "DET_RUN_NAME", "DET_RUN_GROUP", "DET_RUN_JOB_TYPE"
-STRICT_VARIABLE = "DET_RUN_STRICT"
+STRICT_VARIABLE, OUTPUT_VARIABLE = "DET_RUN_STRICT", "DET_RUN_OUTPUT"
 _MODES: Mapping[str, Mode] = {"online": "online", "offline": "offline", "dryrun": "offline", "disabled": "disabled"}
 
 _current: Run | None = None
@@ -44,6 +44,7 @@ def init(
     reinit: bool | str | None = None,
     strict: bool | None = None,
     entity: str | None = None,
+    program: str | None = None,
     **ignored: Any,
 ) -> Run:
     """Begin a run in this process, or become a further process of one.
@@ -65,10 +66,11 @@ def init(
         mode: `online`; `offline`: only to the disk; `disabled`: nothing is kept. Also by `DET_RUN_MODE`.
         dir: Where the folder of runs is; `detlab-runs` here, or what `DET_RUNS_DIR` names.
         code: Keep the commit, what differs from it, the script and the installed packages.
-        output: Keep what the script prints.
+        output: Keep what the script prints; not if `DET_RUN_OUTPUT` is 0.
         reinit: End a run that this process has, and begin another one. Otherwise that one is returned.
         strict: Raise what cannot be logged. Otherwise that is told, and the script goes on. Also by `DET_RUN_STRICT=1`.
         entity: A workspace, as Weights & Biases calls it.
+        program: The script, if it is not that of this process.
         **ignored: Settings of others; each is told.
 
     Returns:
@@ -100,7 +102,8 @@ def init(
         started=time.time(),
     )
     run = _made(described, chosen, dir, strict=_strict(strict), resume=bool(resume) and resume != "never")
-    run.begin(copy_output=output, code=code)
+    copied = output and os.environ.get(OUTPUT_VARIABLE) != "0"
+    run.begin(copy_output=copied, code=code, script=program)
     _current = run
     run.config.update(config)
     if tags:

@@ -142,7 +142,7 @@ class Run:
         self._told = 0
         self._known_problems: set[str] = set()
         self._companion: subprocess.Popen[bytes] | None = None
-        self._output = OutputCopy(self._take_line)
+        self._output = OutputCopy(self.print_line)
         self._exit = ExitWatch(self._at_exit)
         self.finished = False
 
@@ -178,18 +178,19 @@ class Run:
         """Of the next call of `log` that names none."""
         return self._step
 
-    def begin(self, *, copy_output: bool = True, code: bool = True) -> None:
+    def begin(self, *, copy_output: bool = True, code: bool = True, script: str | None = None) -> None:
         """Write the first record, start the process beside this one, and watch how this one ends.
 
         Args:
             copy_output: Keep what is printed.
             code: Keep the commit, what differs from it, the script and the installed packages.
+            script: Its path; None: it is that of this process.
         """
         if self._records is None:
             return
         own = ProcessIdentity.own()
         self._records.append("begin", {"host": own.host, "pid": own.pid})
-        self._start_companion(code=code)
+        self._start_companion((_script() if script is None else script) if code else None)
         self._exit.start()
         if copy_output:
             self._output.start()
@@ -256,7 +257,9 @@ class Run:
             said = f"{title}: {text}" if text else str(title)
             name = str(getattr(level, "value", level)).upper()
             known = {"WARN": "WARNING"}.get(name, name)
-            self._line("stderr", said, known if known in {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"} else "INFO")
+            self.print_line(
+                "stderr", said, known if known in {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"} else "INFO"
+            )
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:
         """Set tags: texts by which runs are found; each replaces one of the same name."""
@@ -337,9 +340,10 @@ class Run:
 
     # --- the process beside this one, which sends
 
-    def _start_companion(self, *, code: bool) -> None:
+    def _start_companion(self, script: str | None) -> None:
         assert self.folder is not None
-        options = ["--offline"] * (self.mode == "offline") + ["--code", _script()] * code
+        options = ["--offline"] * (self.mode == "offline")
+        options += [] if script is None else ["--code", script]
         try:
             with (self.folder.path / COMPANION_LOG).open("ab") as log:
                 self._companion = subprocess.Popen(
@@ -357,7 +361,7 @@ class Run:
 
     def _wait_for_companion(self) -> None:
         if self._companion is not None and self._companion.poll() not in {None, 0}:
-            self._start_companion(code=False)  # the last one was killed; the folder has everything
+            self._start_companion(None)  # the last one was killed; the folder has everything
         if self._companion is None:
             return
         assert self._companion.stdin is not None
@@ -391,10 +395,8 @@ class Run:
             self._told += 1
             logger.warning("%s", message)
 
-    def _take_line(self, stream: Stream, text: str) -> None:
-        self._line(stream, text)
-
-    def _line(self, stream: Stream, text: str, level: str | None = None) -> None:
+    def print_line(self, stream: Stream, text: str, level: str | None = None) -> None:
+        """Add a line to the output of the run."""
         if self._records is not None:
             fields = {"stdtype": stream, "text": text.encode(errors="replace").decode(), "level": level}
             self._records.append("log", fields)
