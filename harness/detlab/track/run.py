@@ -25,6 +25,7 @@ Mode = Literal["online", "offline", "disabled"]
 FINISH_SECONDS = 60.0
 """That `finish` waits at most for the records to reach the master."""
 FINISH_VARIABLE = "DET_RUN_FINISH_SECONDS"
+_LEVELS = frozenset({"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"})
 MOST_TOLD = 100
 """Problems of values that are told, of one run."""
 
@@ -257,9 +258,7 @@ class Run:
             said = f"{title}: {text}" if text else str(title)
             name = str(getattr(level, "value", level)).upper()
             known = {"WARN": "WARNING"}.get(name, name)
-            self.print_line(
-                "stderr", said, known if known in {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"} else "INFO"
-            )
+            self.print_line("stderr", said, known if known in _LEVELS else "INFO")
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:
         """Set tags: texts by which runs are found; each replaces one of the same name."""

@@ -153,7 +153,7 @@ def _view(one: TrackedRun, facts: RunFacts, beside: Mapping[str, Any]) -> RunVie
         id=one.id,
         name=facts.name,
         owner=one.owner,
-        status=facts.status,  # type: ignore[arg-type]  # as it is stored
+        status=facts.status,
         end_reason=one.row.end_reason if one.row is not None else "",
         workspace="" if workspace is None else f"{workspace.owner}/{workspace.name}",
         project="" if project is None else project.name,

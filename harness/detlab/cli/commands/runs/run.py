@@ -19,7 +19,7 @@ _SHOWN = 3
 
 @click.group(cls=LazyGroup, short={"ls": "list", "rm": "delete"})
 def run() -> None:
-    """The runs that no cluster started: of detlab.init() in a script, det track, or a client of MLflow.
+    """Look at runs that no cluster started: of detlab.init() in a script, det track, or a client of MLflow.
 
     A run is named by its id, or by what its script calls it (detlab.init(id=…)).
 

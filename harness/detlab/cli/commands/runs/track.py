@@ -100,7 +100,8 @@ def sync(invocation: Invocation, folders: tuple[Path, ...], project: str | None)
     from detlab.track.master import HttpRunMaster
     from detlab.track.sending import sync_folder
 
-    done, status = [], 0
+    done: list[dict[str, object]] = []
+    status = 0
     client = invocation.client
     for folder in folders_in(list(folders) or [Path(RUNS_FOLDER)]):
         try:
@@ -113,7 +114,12 @@ def sync(invocation: Invocation, folders: tuple[Path, ...], project: str | None)
             continue
         assert sent.run is not None
         refused = [{"seq": one.seq, "code": one.code, "message": one.message} for one in sent.refused]
-        facts = {"folder": str(folder.path), "key": folder.run.key, "run": sent.run.id, "sent": sent.sent}
+        facts: dict[str, object] = {
+            "folder": str(folder.path),
+            "key": folder.run.key,
+            "run": sent.run.id,
+            "sent": sent.sent,
+        }
         done.append({**facts, "refused": refused})
         if not invocation.as_json:
             more = f", {counted(len(refused), 'record')} refused: {clean(refused[0]['message'])}" if refused else ""
