@@ -120,7 +120,7 @@ def sync(invocation: Invocation, folders: tuple[Path, ...], project: str | None)
             "run": sent.run.id,
             "sent": sent.sent,
         }
-        done.append({**facts, "refused": refused})
+        done.append({**facts, "refused": refused, "status": sent.run.status})
         if not invocation.as_json:
             more = f", {counted(len(refused), 'record')} refused: {clean(refused[0]['message'])}" if refused else ""
             what = counted(sent.sent, "record") if sent.sent else "nothing new"
