@@ -6,6 +6,10 @@ import posixpath
 import re
 
 KEY_CHARS = 250
+TRAINING, VALIDATION, SYSTEM = "training", "validation", "system"
+_VALIDATES = ("val_", "val/", "eval_", "eval/", "validation_", "test_", "test/")
+"""What the names of validation metrics begin with in Keras, Lightning and Transformers."""
+_GROUPS = (TRAINING, VALIDATION, SYSTEM)
 _KEY = re.compile(r"[\w\-. :/]+")
 _OTHERS = re.compile(r"[^\w\-. :/]")
 
@@ -37,3 +41,18 @@ def near_key(key: str) -> str:
     """
     parts = [part for part in _OTHERS.sub("_", key).split("/") if part not in {"", "."}]
     return "/".join("__" if part == ".." else part for part in parts)[:KEY_CHARS].rstrip("/") or "_"
+
+
+def place_of(key: str, searched: str) -> tuple[str, str]:
+    """Return the group and the name under which a trial keeps a metric that was logged by a name.
+
+    Args:
+        key: The name.
+        searched: The metric that the trial's search goes by, which is one of validation whatever it is called.
+    """
+    if key == searched:
+        return VALIDATION, key
+    group, slash, rest = key.partition("/")
+    if slash and rest and group in _GROUPS:
+        return group, rest
+    return (VALIDATION if key.startswith(_VALIDATES) else TRAINING), key

@@ -14,6 +14,7 @@ from typing import Any
 
 from detlab.track.errors import NoRun, RunFolderError
 from detlab.track.folder import FOLDER_VARIABLE, RUNS_FOLDER, RunDescription, RunFolder, is_run_key
+from detlab.track.in_trial import trial_run
 from detlab.track.records import newest
 from detlab.track.run import Config, Mode, Run, Summary, say
 
@@ -52,6 +53,9 @@ def init(
     What is logged goes to a folder below `detlab-runs` here, and from there to the master while that is there. Without
     a cluster, a login or a network it stays on disk: `det sync detlab-runs` sends it later, from anywhere.
 
+    In a trial the run is the trial itself, which reports what is logged; its hyperparameters are the configuration, and
+    come before those of `config`.
+
     Args:
         project: `NAME` in your own workspace, `WORKSPACE/NAME` or `OWNER/WORKSPACE/NAME`; made if it is not there.
         config: Hyperparameters: a mapping, arguments of a command line, a dataclass, a pydantic model.
@@ -86,6 +90,9 @@ def init(
             return _current
         _current.finish()
     chosen = _mode(mode)
+    if chosen != "disabled" and (trial := trial_run(config, strict=_strict(strict))) is not None:
+        _current = trial
+        return trial
     key = id or os.environ.get(ID_VARIABLE) or uuid.uuid4().hex
     if not is_run_key(key):
         raise ValueError(f"{key[:80]!r} can be no id of a run: letters, digits, `_`, `.` and `-`, 128 at most")

@@ -127,13 +127,14 @@ class Run:
         mode: Mode = "online",
         strict: bool = False,
         first_step: int = 0,
+        records: Records | None = None,
     ) -> None:
         self.id = key
         self.folder = folder
-        self.mode: Mode = mode if folder is not None else "disabled"
         self._writer = writer
         self._strict = strict
-        self._records = None if folder is None else Records(folder.path / writer, strict=strict)
+        self._records = Records(folder.path / writer, strict=strict) if folder is not None else records
+        self.mode: Mode = mode if self._records is not None else "disabled"
         self.config = Config(self._records)
         self.summary = Summary(self._records)
         self._pid = os.getpid()
@@ -187,7 +188,7 @@ class Run:
             code: Keep the commit, what differs from it, the script and the installed packages.
             script: Its path; None: it is that of this process.
         """
-        if self._records is None:
+        if self._records is None or self.folder is None:
             return
         own = ProcessIdentity.own()
         self._records.append("begin", {"host": own.host, "pid": own.pid})
@@ -304,10 +305,12 @@ class Run:
         self.finished = True
         self._exit.stop()
         self._output.stop()
-        if self._records is None or self.folder is None:
+        if self._records is None:
             return
         self._records.append("exit", {"status": status, "reason": reason})
         whole = self._records.flush()
+        if self.folder is None:
+            return
         self._wait_for_companion()
         self._tell_end(whole)
 
