@@ -33,7 +33,6 @@ none  experiment.create bundle.upload model.create task.create
 write experiment.edit experiment.pause experiment.activate experiment.cancel experiment.kill
 write search.steer search.ask search.tell trial.kill checkpoint.edit checkpoint.bookmark checkpoint.register
 write model.edit version.register version.edit label.move label.remove task.kill
-write tracked_run.begin tracked_run.report
 """
 """What a user, and a notebook run of theirs, may."""
 ANY_WRITER = """
