@@ -19,6 +19,8 @@ from urllib.parse import urlsplit, urlunsplit
 from detlab.schemas.bundles import holds_secrets
 from detlab.schemas.expconf.raw.secret_keys import MASK, is_secret_option
 
+UNFINISHED = ".new."
+"""What the names of files begin with that are being written."""
 DIFF_BYTES, SCRIPT_BYTES, NAMED = 10 * 1024 * 1024, 2 * 1024 * 1024, 2000
 GIT_SECONDS = 30.0
 # No program that a repository names is run, and nothing of it is changed.
@@ -47,7 +49,10 @@ def gather(folder: Path, script: str, files: Path, argv: Sequence[str] = ()) -> 
     files.mkdir(parents=True, exist_ok=True)
     _write(files / "requirements.txt", "".join(f"{line}\n" for line in packages()))
     if script and not holds_secrets(script) and Path(script).is_file() and Path(script).stat().st_size <= SCRIPT_BYTES:
-        shutil.copyfile(script, _made(files / "code" / Path(script).name))
+        target = _made(files / "code" / Path(script).name)
+        new = target.with_name(f"{UNFINISHED}{target.name}")
+        shutil.copyfile(script, new)
+        new.replace(target)
     return {key: value for key, value in {**tags, **_of_git(folder, files)}.items() if value}
 
 
@@ -133,7 +138,7 @@ def _made(path: Path) -> Path:
 
 def _write(path: Path, text: str) -> None:
     """Write a file that is there as a whole, or not at all: another process may be sending it."""
-    new = _made(path).with_name(f".new.{path.name}")
+    new = _made(path).with_name(f"{UNFINISHED}{path.name}")
     new.write_text(text, encoding="utf-8", errors="replace")
     new.replace(path)
 

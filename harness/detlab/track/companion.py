@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 import select
+import signal
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ from pathlib import Path
 from detlab.backoff import Backoff
 from detlab.core.metrics.spool import SpoolError
 from detlab.core.metrics.system import NodeReader, Reading, sample_between
+from detlab.errors import ClusterUnreachable, LimitReached, Unavailable
 from detlab.schemas.logged_names import near_key
 from detlab.track.code import command_line_of, gather
 from detlab.track.folder import RunFolder
@@ -48,6 +50,7 @@ class Companion:
         self._writer = writer
         self._directory = folder.path / writer
         self._process = folder.process_of(writer)
+        self._parent = os.getppid()
         self._spool = RunSpool(self._directory)
         self._delivery = None if offline else delivery or RunDelivery(folder, [writer], HttpRunMaster())
         self._gathering: threading.Thread | None = None
@@ -81,10 +84,15 @@ class Companion:
                 return LEFT
             self._wait(POLL if self._failing_since is None else self._backoff.next_pause(), ending=ending)
 
+    @property
+    def script_is_gone(self) -> bool:
+        """Whether the script has ended, however."""
+        return self._process.lives is False or os.getppid() != self._parent
+
     def _ending(self) -> bool:
-        if self._process.lives is False:
+        if self.script_is_gone:
             with contextlib.suppress(SpoolError):  # a full disk: the next `det sync` writes it
-                note_death(self._folder, self._writer)
+                note_death(self._folder, self._writer, known=True)
             return True
         return self._closed and has_ended(self._directory)
 
@@ -113,9 +121,10 @@ class Companion:
                 path.unlink(missing_ok=True)
 
     def _patience_is_over(self) -> bool:
-        if self._failing_since is None:
+        if self._failing_since is None or self._delivery is None:
             return False
-        patience = PATIENCE if self._process.lives else PATIENCE_AFTER_DEATH
+        passes = isinstance(self._delivery.failure, ClusterUnreachable | Unavailable | LimitReached)
+        patience = PATIENCE_AFTER_DEATH if self.script_is_gone else PATIENCE if passes else 0.0
         return time.monotonic() - self._failing_since > patience
 
     def _wait(self, seconds: float, *, ending: bool) -> None:
@@ -125,7 +134,9 @@ class Companion:
         ready, _, _ = select.select([sys.stdin], [], [], seconds)
         if ready and not os.read(sys.stdin.fileno(), 4096):
             self._closed = True
-            self._failing_since = None  # it has its patience from now on
+            self._backoff.reset()
+            if self._failing_since is not None:
+                self._failing_since = time.monotonic()  # it has its patience from now on
 
     def _gather(self, script: str) -> None:
         try:
@@ -166,6 +177,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with contextlib.suppress(OSError):
         os.nice(10)
     companion = Companion(RunFolder.opened(given.folder), given.writer, offline=given.offline)
+    # What ends a whole job, as a batch system does, leaves the script some seconds: what it logs in them is sent, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(LEFT) if companion.script_is_gone else None)
     if given.code is not None:
         companion.gather(given.code)
     return companion.run()

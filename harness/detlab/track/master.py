@@ -99,7 +99,7 @@ class HttpRunMaster:
 
         try:
             reply = session.http.request(method, url, content=body, headers=dict(headers))
-        except httpx.TransportError as error:
+        except (httpx.TransportError, OSError) as error:
             raise session.address.unreachable(str(error) or type(error).__name__) from error
         return reply.status_code, reply.content
 

@@ -28,6 +28,7 @@ from detlab.launch.delivery.shipping import (
 from detlab.launch.delivery.spool import SpoolReader, open_regular
 from detlab.schemas.wire import RefusedRecord
 from detlab.schemas.wire.runs import BeginRun, RunView
+from detlab.track.code import UNFINISHED
 from detlab.track.folder import RECORDS, RunDescription, RunFolder
 from detlab.track.master import RunMaster
 from detlab.track.records import RunSpool, has_ended
@@ -99,8 +100,8 @@ class RunDelivery:
         except DetlabError as error:
             self._fail(error)
             return False
-        except OSError as error:  # of our own disk
-            self._fail(DetlabError(f"a file of the run cannot be read: {error}"))
+        except Exception as error:  # of our own disk, of the network; the process that sends goes on in any case
+            self._fail(DetlabError(f"the run cannot be sent: {type(error).__name__}: {error}"))
             return False
         if not left:
             self.failure = None
@@ -144,9 +145,12 @@ class RunDelivery:
         assert stream.reader is not None
         shipper = stream.shipper
         shipper.retry_now()
+        sent_all = False
         while True:
             if shipper.phase is Phase.HUNGRY:
                 shipper.load(stream.reader.read(MAX_RECORDS, MAX_BYTES))
+                if sent_all and shipper.phase is Phase.READY:
+                    return False  # come meanwhile: for the next step, or a script that logs fast would have no pause
             batch = shipper.poll(self._clock())
             if batch is None:
                 return shipper.phase is Phase.HUNGRY
@@ -158,6 +162,7 @@ class RunDelivery:
                 if status in _NOT_BEGUN:  # a master that was restored from before
                     stream.run_id = ""
                 raise Unavailable(getattr(outcome, "why", "") or getattr(outcome, "message", ""), status=status)
+            sent_all = not shipper.pending and len(batch.entries) < MAX_RECORDS
             if shipper.acked > before:
                 self.sent += shipper.acked - before
                 stream.heard_at = self._clock()
@@ -189,7 +194,7 @@ class RunDelivery:
             return
         for path in sorted(self._folder.files.rglob("*")):
             name = path.relative_to(self._folder.files).as_posix()
-            if name in self._files or path.is_symlink() or not path.is_file() or path.name.startswith(".new."):
+            if name in self._files or path.is_symlink() or not path.is_file() or path.name.startswith(UNFINISHED):
                 continue
             try:
                 self._master.put(run_id, name, path)
@@ -225,14 +230,19 @@ def _note(path: Path, text: str) -> None:
         logger.warning("%s is not written: %s", path, error)
 
 
-def note_death(folder: RunFolder, writer: str) -> bool:
+def note_death(folder: RunFolder, writer: str, *, known: bool = False) -> bool:
     """Write down that a process has ended without saying so; return whether it has. Only its own machine can tell.
+
+    Args:
+        folder: The run's.
+        writer: The process.
+        known: Whether it is known to be dead.
 
     Raises:
         SpoolError: It cannot be written.
     """
     directory = folder.path / writer
-    if has_ended(directory) or folder.process_of(writer).lives is not False:
+    if has_ended(directory) or not (known or folder.process_of(writer).lives is False):
         return False
     RunSpool(directory).append("exit", {"status": "FAILED", "reason": DIED})
     return True
@@ -250,8 +260,9 @@ def sync_folder(folder: RunFolder, master: RunMaster, *, project: str | None = N
     delivery = RunDelivery(folder, [], master, project=project)
     try:
         delivery.begin()
-        if not delivery.step() and delivery.failure is not None:
-            raise delivery.failure
+        while not delivery.step():
+            if delivery.failure is not None:
+                raise delivery.failure
     finally:
         delivery.close()
     return delivery

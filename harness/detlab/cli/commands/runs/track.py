@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -29,7 +30,9 @@ COMMANDS = {
 @click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False), help="Where detlab-runs is.")
 @click.option("--offline", is_flag=True, help="Only to the disk: det sync sends it later.")
 @click.option("--no-code", is_flag=True, help="Keep neither commit, diff and script nor the list of packages.")
+@pass_invocation
 def track(
+    invocation: Invocation,
     words: tuple[str, ...],
     project: str | None,
     name: str | None,
@@ -58,6 +61,8 @@ def track(
         raise click.UsageError("name a command: det track -- python train.py")
     from detlab.track.wrapped import run_command
 
+    if invocation.master is not None:
+        os.environ["DET_URL"] = invocation.master  # for the process that sends
     found = dict(one.partition("=")[::2] for one in tags)
     try:
         return run_command(
