@@ -110,7 +110,12 @@ def init(
     )
     run = _made(described, chosen, dir, strict=_strict(strict), resume=bool(resume) and resume != "never")
     copied = output and os.environ.get(OUTPUT_VARIABLE) != "0"
-    run.begin(copy_output=copied, code=code, script=program)
+    try:
+        run.begin(copy_output=copied, code=code, script=program)
+    except Exception as error:  # no process to be had, no room on the disk
+        if run.strict:
+            raise
+        logger.warning("the run does not begin as it should: %s: %s", type(error).__name__, error)
     _current = run
     run.config.update(config)
     if tags:
@@ -125,7 +130,7 @@ def _made(described: RunDescription, mode: Mode, above: Any, *, strict: bool, re
         return Run(None, described.key, mode=mode, strict=strict)
     trouble: Exception | None = None
     named = Path(above) / RUNS_FOLDER if above is not None else Path(os.environ.get(FOLDER_VARIABLE) or RUNS_FOLDER)
-    for place in (named, Path(tempfile.gettempdir()) / f"{RUNS_FOLDER}-{os.getuid()}"):
+    for place in (named.absolute(), Path(tempfile.gettempdir()) / f"{RUNS_FOLDER}-{os.getuid()}"):
         try:
             folder = RunFolder.made(place, described)
             step = _next_step(folder) if resume else 0

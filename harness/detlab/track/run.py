@@ -116,6 +116,7 @@ class Run:
         folder: What of it is on disk; None: it is disabled.
         config: Its configuration.
         summary: Its results.
+        strict: Whether what cannot be logged raises.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class Run:
         self.id = key
         self.folder = folder
         self._writer = writer
-        self._strict = strict
+        self.strict = strict
         self._records = Records(folder.path / writer, strict=strict) if folder is not None else records
         self.mode: Mode = mode if self._records is not None else "disabled"
         self.config = Config(self._records)
@@ -218,7 +219,7 @@ class Run:
         try:
             self._log(data, step, commit)
         except Exception as error:
-            if self._strict:
+            if self.strict:
                 raise
             self._problem(f"not logged: {type(error).__name__}: {error}")
 
@@ -295,7 +296,7 @@ class Run:
         try:
             self._end(status, reason)
         except Exception as error:
-            if self._strict:
+            if self.strict:
                 raise
             logger.warning("the run did not end as it should: %s: %s", type(error).__name__, error)
 
@@ -358,7 +359,7 @@ class Run:
                     stderr=log,
                     start_new_session=True,  # Ctrl-C is for the script
                 )
-        except OSError as error:
+        except (OSError, TypeError, ValueError) as error:  # also where this interpreter has no name
             logger.warning("what the run logs stays on disk, as no process could be started to send it: %s", error)
 
     def _wait_for_companion(self) -> None:
@@ -390,7 +391,7 @@ class Run:
         return self.finished
 
     def _problem(self, message: str) -> None:
-        if self._strict:
+        if self.strict:
             raise ValueError(message)
         if message not in self._known_problems and self._told < MOST_TOLD:
             self._known_problems.add(message)

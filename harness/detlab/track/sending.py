@@ -149,7 +149,7 @@ class RunDelivery:
         while True:
             if shipper.phase is Phase.HUNGRY:
                 shipper.load(stream.reader.read(MAX_RECORDS, MAX_BYTES))
-                if sent_all and shipper.phase is Phase.READY:
+                if sent_all and shipper.pending:
                     return False  # come meanwhile: for the next step, or a script that logs fast would have no pause
             batch = shipper.poll(self._clock())
             if batch is None:
