@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detlab.client.operations import tracking
+from detlab.client.operations.runs import tracking
 from detlab.client.transport.session import AsyncSession
 from detlab.schemas.wire import LogLine
 from detlab.schemas.wire.runs import RunPoints, RunView

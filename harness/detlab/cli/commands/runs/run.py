@@ -8,7 +8,7 @@ from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.logs import line_text
 from detlab.cli.output.printing import clean, duration, facts, moment, say, table
-from detlab.client.operations import tracking
+from detlab.client.operations.runs import tracking
 from detlab.schemas.wire.runs import RunView
 
 COMMANDS = {"run": "Runs that no cluster started: list, describe, metrics, logs, delete."}
