@@ -24,7 +24,7 @@ from detlab.backoff import Backoff
 from detlab.core.metrics.spool import SpoolError
 from detlab.core.metrics.system import NodeReader, Reading, sample_between
 from detlab.errors import ClusterUnreachable, LimitReached, Unavailable
-from detlab.schemas.logged_names import near_key
+from detlab.schemas.wire.logged_names import near_key
 from detlab.track.code import command_line_of, gather
 from detlab.track.folder import RunFolder
 from detlab.track.master import HttpRunMaster

@@ -10,7 +10,7 @@ from typing import Any
 
 from detlab.errors import NotInCluster
 from detlab.info import ClusterInfo, get_cluster_info
-from detlab.schemas.logged_names import place_of
+from detlab.schemas.wire.logged_names import place_of
 from detlab.track.logged import plain_config
 from detlab.track.records import Records
 from detlab.track.run import Run

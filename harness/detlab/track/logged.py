@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from detlab.schemas.logged_names import BadKey, check_key, near_key
+from detlab.schemas.wire.logged_names import BadKey, check_key, near_key
 
 MOST_VALUES = 20_000
 """Of one call."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab.schemas.logged_names import check_key, near_key
+from detlab.schemas.wire.logged_names import check_key, near_key
 from detlab.track.logged import number_of, plain_config, sorted_values
 
 

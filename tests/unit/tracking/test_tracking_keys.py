@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab.schemas.logged_names import BadKey, check_key, place_of
+from detlab.schemas.wire.logged_names import BadKey, check_key, place_of
 from detlab_hub.core.tracking.keys import cut_value, free_steps, key_of, places
 
 NAMES = st.text("abclosv_/. ", min_size=1, max_size=20)

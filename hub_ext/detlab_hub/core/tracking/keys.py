@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from detlab.schemas.logged_names import place_of
+from detlab.schemas.wire.logged_names import place_of
 
 VALUE_CHARS = 8000
 """Of a parameter or a tag; what is longer is cut, as MLflow does."""

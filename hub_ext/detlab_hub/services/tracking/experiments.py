@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, DetlabError, NotFound, Problem
-from detlab.schemas.logged_names import BadKey, check_key
+from detlab.schemas.wire.logged_names import BadKey, check_key
 from detlab.schemas.wire.workspaces import FolderName
 from detlab_hub.core.filters.grammar import FilterError
 from detlab_hub.core.rights import Action

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from detlab.schemas.logged_names import place_of
 from detlab.schemas.wire import MetricsRecord
+from detlab.schemas.wire.logged_names import place_of
 from detlab_hub.core.tracking import keys
 from detlab_hub.services.base.callers import TaskCaller
 from detlab_hub.services.base.fencing import current_attempt

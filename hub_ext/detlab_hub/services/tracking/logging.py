@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from detlab.errors import Forbidden, NotFound
-from detlab.schemas.logged_names import BadKey, check_key
+from detlab.schemas.wire.logged_names import BadKey, check_key
 from detlab_hub.core.tracking import keys
 from detlab_hub.services.base.callers import TaskCaller
 from detlab_hub.services.base.context import Service

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from detlab.errors import Conflict, Forbidden
-from detlab.schemas.logged_names import BadKey, check_key
 from detlab.schemas.wire import LogRecord, RecordAck, RefusedRecord, decode_float, encode_floats
+from detlab.schemas.wire.logged_names import BadKey, check_key
 from detlab.schemas.wire.runs import (
     SUMMARY_CHARS,
     BeginRun,
