@@ -35,6 +35,8 @@ from detlab.track.sending import RunDelivery, note_death
 logger = logging.getLogger("detlab.track")
 POLL = 0.5
 """Seconds between two looks at what was logged."""
+CLOSING_POLL = 0.1
+"""The same while the script waits."""
 SAMPLE_SECONDS = 15.0
 PATIENCE, PATIENCE_AFTER_DEATH = 5.0, 600.0
 """Seconds of failures after which it gives up: while the script waits for it, and after it was killed."""
@@ -74,15 +76,16 @@ class Companion:
     def run(self) -> int:
         """Work until the end; return the exit code."""
         while True:
-            ending = self._ending()
+            # Both are asked before the rest is sent: what was written until then is in it.
+            ending, gathered = self._ending(), self._gathering is None or not self._gathering.is_alive()
             if not ending:
                 self._sample()
             whole = self._send()
-            if ending and whole and (self._gathering is None or not self._gathering.is_alive()):
+            if ending and gathered and whole:
                 return DELIVERED
             if ending and self._patience_is_over():
                 return LEFT
-            self._wait(POLL if self._failing_since is None else self._backoff.next_pause(), ending=ending)
+            self._wait(POLL if self._failing_since is None else self._backoff.next_pause())
 
     @property
     def script_is_gone(self) -> bool:
@@ -127,9 +130,9 @@ class Companion:
         patience = PATIENCE_AFTER_DEATH if self.script_is_gone else PATIENCE if passes else 0.0
         return time.monotonic() - self._failing_since > patience
 
-    def _wait(self, seconds: float, *, ending: bool) -> None:
+    def _wait(self, seconds: float) -> None:
         if self._closed:
-            time.sleep(min(seconds, POLL if ending else 0.1))
+            time.sleep(min(seconds, CLOSING_POLL))
             return
         ready, _, _ = select.select([sys.stdin], [], [], seconds)
         if ready and not os.read(sys.stdin.fileno(), 4096):
