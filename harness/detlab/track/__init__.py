@@ -4,6 +4,8 @@ What is logged goes to a folder on disk first, and from there to the master by a
 `det sync`. Nothing here ends the code that logs, or has it wait for the master. `import detlab.track as wandb` serves
 most scripts of Weights & Biases as they are.
 
+No module here is called `run`, `config` or `summary`: these names are the run's of this process.
+
 Not here: code that a cluster runs (`detlab.core`), and MLflow's protocol, by which its clients log such runs, too.
 """
 
@@ -22,7 +24,7 @@ from detlab.track.current import (
     watch,
 )
 from detlab.track.errors import NoRun, RunFolderError
-from detlab.track.run import Run
+from detlab.track.this_run import Run
 
 __all__ = [
     "NoRun",

@@ -29,8 +29,8 @@ from detlab.track.code import command_line_of, gather
 from detlab.track.folder import RunFolder
 from detlab.track.master import HttpRunMaster
 from detlab.track.records import RunSpool, has_ended
-from detlab.track.run import TROUBLE_FILE
 from detlab.track.sending import RunDelivery, note_death
+from detlab.track.this_run import TROUBLE_FILE
 
 logger = logging.getLogger("detlab.track")
 POLL = 0.5
@@ -112,7 +112,7 @@ class Companion:
         elif self._failing_since is None:
             self._failing_since = time.monotonic()
             logger.warning("%s", failure)
-        self._note_trouble("" if failure is None else getattr(failure, "message", str(failure)))
+        self._note_trouble("" if failure is None else getattr(failure, "message", str(failure)).partition(";")[0])
         return whole and failure is None
 
     def _note_trouble(self, text: str) -> None:

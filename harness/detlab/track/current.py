@@ -16,7 +16,7 @@ from detlab.track.errors import NoRun, RunFolderError
 from detlab.track.folder import FOLDER_VARIABLE, RUNS_FOLDER, RunDescription, RunFolder, is_run_key
 from detlab.track.in_trial import trial_run
 from detlab.track.records import newest
-from detlab.track.run import Config, Mode, Run, Summary, say
+from detlab.track.this_run import Config, Mode, Run, Summary, say
 
 logger = logging.getLogger("detlab.track")
 ID_VARIABLE, PROJECT_VARIABLE, MODE_VARIABLE = "DET_RUN_ID", "DET_RUN_PROJECT", "DET_RUN_MODE"

@@ -13,7 +13,7 @@ from detlab.info import ClusterInfo, get_cluster_info
 from detlab.schemas.wire.logged_names import place_of
 from detlab.track.logged import plain_config
 from detlab.track.records import Records
-from detlab.track.run import Run
+from detlab.track.this_run import Run
 
 logger = logging.getLogger("detlab.track")
 

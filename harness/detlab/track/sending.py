@@ -19,6 +19,7 @@ from detlab.launch.delivery.shipping import (
     MAX_BYTES,
     MAX_RECORDS,
     Acked,
+    Failed,
     Phase,
     RecordRefusal,
     Rejected,
@@ -154,7 +155,11 @@ class RunDelivery:
             batch = shipper.poll(self._clock())
             if batch is None:
                 return shipper.phase is Phase.HUNGRY
-            status, body = self._master.send(stream.run_id, stream.writer, batch.body())
+            try:
+                status, body = self._master.send(stream.run_id, stream.writer, batch.body())
+            except Exception as error:
+                shipper.settle(Failed(str(error)), self._clock())
+                raise
             before, outcome = shipper.acked, judge(status, body)
             shipper.settle(outcome, self._clock())
             self._note_refused(stream)

@@ -16,7 +16,7 @@ from detlab.schemas.wire.runs import ExitStatus
 from detlab.track.current import ID_VARIABLE, MODE_VARIABLE, OUTPUT_VARIABLE, PROJECT_VARIABLE, init
 from detlab.track.folder import FOLDER_VARIABLE
 from detlab.track.output import Lines, Stream
-from detlab.track.run import Run
+from detlab.track.this_run import Run
 
 PIPE_SECONDS = 5.0
 """After the command's end, until the pipes of its output are closed: what it has left behind may hold them."""

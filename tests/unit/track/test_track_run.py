@@ -14,7 +14,7 @@ from track_doubles import records_of
 
 from detlab.track import current
 from detlab.track.errors import NoRun
-from detlab.track.run import Run
+from detlab.track.this_run import Run
 
 
 def test_steps_count_the_calls_and_may_be_said_and_go_back(make_run: Callable[..., Run]) -> None:

@@ -17,8 +17,8 @@ from track_doubles import GONE, KeptMaster, records_of
 from detlab.errors import AuthError, ConfigError, DetlabError, Problem
 from detlab.track.folder import RunFolder
 from detlab.track.records import RunSpool, has_ended
-from detlab.track.run import Run
 from detlab.track.sending import BEAT_SECONDS, DIED, RunDelivery, note_death, sync_folder
+from detlab.track.this_run import Run
 
 
 def folder_of(run: Run) -> RunFolder:
@@ -251,7 +251,7 @@ def test_a_script_killed_on_this_machine_is_noted_to_have_died_by_whoever_sends(
     code = (
         "import sys, pathlib\n"
         "from detlab.track.folder import RunDescription, RunFolder\n"
-        "from detlab.track.run import Run\n"
+        "from detlab.track.this_run import Run\n"
         "folder = RunFolder.made(pathlib.Path(sys.argv[1]), RunDescription('killed'))\n"
         "run = Run(folder, 'killed', writer=folder.new_writer(), mode='offline')\n"
         "run.log({'a': 1})\n"

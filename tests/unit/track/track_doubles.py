@@ -13,7 +13,7 @@ import pytest
 from detlab.errors import ClusterUnreachable, DetlabError
 from detlab.schemas.wire.runs import BeginRun, RunBegun, RunRecords, RunView
 from detlab.track.folder import RunDescription, RunFolder
-from detlab.track.run import Run
+from detlab.track.this_run import Run
 
 
 @dataclass
