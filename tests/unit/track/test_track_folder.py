@@ -67,7 +67,7 @@ def test_a_process_that_was_killed_is_known_to_be_dead_and_a_later_one_with_its_
     assert identity.lives is True
     assert replace(identity, began="1").lives is False
     child.kill()
-    child.wait()
+    child.communicate()
     assert identity.lives is False
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,23 @@ from detlab.track.this_run import Run
 def folder_of(run: Run) -> RunFolder:
     assert run.folder is not None
     return run.folder
+
+
+_made: list[RunDelivery] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """All deliveries of a test are closed at its end."""
+    yield
+    while _made:
+        _made.pop().close()
+
+
+def delivering(run: Run, master: KeptMaster, **settings: Any) -> RunDelivery:
+    """Return a delivery of a run's folder."""
+    _made.append(RunDelivery(folder_of(run), [], master, **settings))
+    return _made[-1]
 
 
 def seqs(master: KeptMaster) -> list[int]:
@@ -66,7 +83,7 @@ def test_a_master_that_goes_away_in_the_middle_costs_nothing(
     run = make_run()
     for step in range(1500):
         run.log({"loss": float(step)})
-    delivery = RunDelivery(folder_of(run), [], kept_master)
+    delivery = delivering(run, kept_master)
     kept_master.away = GONE
     assert not delivery.step()
     assert delivery.failure is GONE
@@ -92,7 +109,7 @@ def test_an_answer_that_was_lost_doubles_nothing(make_run: Callable[..., Run], k
 
     run, master = make_run(), Lossy()
     run.log({"a": 1})
-    delivery = RunDelivery(folder_of(run), [], master)
+    delivery = delivering(run, master)
     assert not delivery.step()
     assert delivery.step()
     assert seqs(master) == [1]
@@ -110,7 +127,7 @@ def test_a_token_that_has_expired_in_an_offline_week_keeps_everything_for_the_ne
         sync_folder(folder_of(run), kept_master)
     kept_master.away = None
     kept_master.answers = [(401, b'{"code": "auth", "message": "expired"}')]
-    delivery = RunDelivery(folder_of(run), [], kept_master)
+    delivery = delivering(run, kept_master)
     assert not delivery.step()
     assert "expired" in str(delivery.failure)
     assert delivery.step()
@@ -122,7 +139,7 @@ def test_a_master_restored_from_before_gets_what_it_has_lost(
 ) -> None:
     run = make_run()
     run.log({"a": 1})
-    delivery = RunDelivery(folder_of(run), [], kept_master)
+    delivery = delivering(run, kept_master)
     assert delivery.step()
     kept_master.records.clear()
     kept_master.answers = [(404, b'{"code": "not_found", "message": "there is no run"}')]
@@ -206,7 +223,7 @@ def test_a_line_that_a_killed_process_left_half_written_is_not_sent(
     path = folder_of(run).path / folder_of(run).writers()[0] / "metrics.jsonl"
     with path.open("ab") as file:
         file.write(b'{"kind":"metrics","seq":2,"time"')
-    delivery = RunDelivery(folder_of(run), [], kept_master)
+    delivery = delivering(run, kept_master)
     assert delivery.step()
     run.log({"a": 2})  # cuts it off
     assert delivery.step()
@@ -217,7 +234,7 @@ def test_a_process_that_is_silent_says_that_it_lives(make_run: Callable[..., Run
     now = [0.0]
     run = make_run()
     run.log({"a": 1})
-    delivery = RunDelivery(folder_of(run), [], kept_master, clock=lambda: now[0])
+    delivery = delivering(run, kept_master, clock=lambda: now[0])
     assert delivery.step()
     delivery.beat()
     assert kept_master.beats == 0
@@ -285,7 +302,7 @@ def test_a_process_of_another_machine_is_left_to_end_by_itself(make_run: Callabl
 
 def test_two_at_once_double_nothing(make_run: Callable[..., Run], kept_master: KeptMaster) -> None:
     run = make_run()
-    deliveries = [RunDelivery(folder_of(run), [], kept_master) for _ in range(2)]
+    deliveries = [delivering(run, kept_master) for _ in range(2)]
     for step in range(40):
         run.log({"a": float(step)})
         assert deliveries[step % 2].step()
