@@ -150,7 +150,7 @@ async def test_an_offline_week_is_sent_later_by_a_command_and_again_without_doub
     reply = await place.http().get("runs/baseline")
     assert reply.status_code == 404
     # The token has expired meanwhile.
-    said = await place.run(DET, "sync", code=1, DET_TOKEN="expired")
+    said = await place.run(DET, "sync", code=1, DET_TOKEN=f"dtrun_{'x' * 40}")
     assert "det login" in said
     first = json.loads(await place.run(DET, "sync", "--json"))
     again = json.loads(await place.run(DET, "sync", "detlab-runs/baseline", "--json"))
