@@ -51,7 +51,7 @@ class RunPointsQuery(Wire):
     """`next` of the page before."""
 
 
-@route("runs", relayed=True)
+@route("runs")
 class Runs(Guarded):
     """Runs that no cluster started."""
 
@@ -66,7 +66,7 @@ class Runs(Guarded):
         return await self.services[RunReports].begin(self.person, body)
 
 
-@route("runs/{run_id}", relayed=True)
+@route("runs/{run_id}")
 class Run(Guarded):
     """One run."""
 
@@ -93,7 +93,7 @@ class Records(Guarded):
         return await self.services[RunReports].take(self.person, run_id, writer, body)
 
 
-@route("runs/{run_id}/metrics", relayed=True)
+@route("runs/{run_id}/metrics")
 class Points(Guarded):
     """The values of a metric."""
 
@@ -105,7 +105,7 @@ class Points(Guarded):
         )
 
 
-@route("runs/{run_id}/logs", relayed=True)
+@route("runs/{run_id}/logs")
 class Logs(Guarded):
     """What a run has printed."""
 
