@@ -16,7 +16,7 @@ from detlab.track.errors import NoRun, RunFolderError
 from detlab.track.folder import FOLDER_VARIABLE, RUNS_FOLDER, RunDescription, RunFolder, is_run_key
 from detlab.track.in_trial import trial_run
 from detlab.track.records import newest
-from detlab.track.this_run import Config, Mode, Run, Summary, say
+from detlab.track.this_run import Mode, Run, RunConfig, RunSummary, say
 
 logger = logging.getLogger("detlab.track")
 ID_VARIABLE, PROJECT_VARIABLE, MODE_VARIABLE = "DET_RUN_ID", "DET_RUN_PROJECT", "DET_RUN_MODE"
@@ -245,7 +245,7 @@ def current_run() -> Run | None:
     return _current
 
 
-def current_config() -> Config:
+def current_config() -> RunConfig:
     """Return the configuration of the run of this process.
 
     Raises:
@@ -254,7 +254,7 @@ def current_config() -> Config:
     return _the_run("config").config
 
 
-def current_summary() -> Summary:
+def current_summary() -> RunSummary:
     """Return the results of the run of this process.
 
     Raises:

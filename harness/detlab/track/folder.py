@@ -55,7 +55,7 @@ class RunDescription:
 
 
 @dataclass(frozen=True)
-class ProcessIdentity:
+class ScriptProcess:
     """A process, so that it is known again, and not taken for a later one with its number."""
 
     host: str = ""
@@ -65,7 +65,7 @@ class ProcessIdentity:
     """Of /proc/PID/stat, in ticks since the machine booted; empty: not known."""
 
     @classmethod
-    def own(cls, pid: int | None = None) -> ProcessIdentity:
+    def own(cls, pid: int | None = None) -> ScriptProcess:
         """Return that of this process, or of another one of this machine."""
         number = os.getpid() if pid is None else pid
         return cls(socket.gethostname(), _boot(), number, _began(number))
@@ -160,21 +160,21 @@ class RunFolder:
         name = f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         folder = self.path / name
         folder.mkdir(mode=0o700)
-        _write_once(folder / PROCESS_FILE, asdict(ProcessIdentity.own()))
+        _write_once(folder / PROCESS_FILE, asdict(ScriptProcess.own()))
         return name
 
     def writers(self) -> list[str]:
         """Return the names of all folders of records."""
         return sorted(path.parent.name for path in self.path.glob(f"*/{PROCESS_FILE}"))
 
-    def process_of(self, writer: str) -> ProcessIdentity:
+    def process_of(self, writer: str) -> ScriptProcess:
         """Return the process that writes some records; an empty one where that is not known."""
         try:
             said: Mapping[str, Any] = json.loads((self.path / writer / PROCESS_FILE).read_text(encoding="utf-8"))
-            known = {name: said[name] for name in ProcessIdentity.__dataclass_fields__ if name in said}
-            return ProcessIdentity(**known)
+            known = {name: said[name] for name in ScriptProcess.__dataclass_fields__ if name in said}
+            return ScriptProcess(**known)
         except (OSError, ValueError, TypeError):
-            return ProcessIdentity()
+            return ScriptProcess()
 
 
 def is_run_key(text: str) -> bool:

@@ -12,13 +12,13 @@ from detlab.errors import NotInCluster
 from detlab.info import ClusterInfo, get_cluster_info
 from detlab.schemas.wire.logged_names import place_of
 from detlab.track.logged import plain_config
-from detlab.track.records import Records
+from detlab.track.records import LoggedRecords
 from detlab.track.this_run import Run
 
 logger = logging.getLogger("detlab.track")
 
 
-class TrialRecords(Records):
+class TrialRecords(LoggedRecords):
     """Reports metrics of a trial, in its groups; its launcher sends them. All else a trial has by itself.
 
     Args:

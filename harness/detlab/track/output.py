@@ -13,7 +13,7 @@ MOST_CHARS = 16_000
 Stream = Literal["stdout", "stderr"]
 
 
-class Lines:
+class OutputLines:
     """Makes lines of pieces of text: of a progress bar that is drawn again and again, the last state is one."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class OutputCopy:
         self._take = take
         self._busy = threading.local()
         self._lock = threading.RLock()
-        self._lines: dict[Stream, Lines] = {"stdout": Lines(), "stderr": Lines()}
+        self._lines: dict[Stream, OutputLines] = {"stdout": OutputLines(), "stderr": OutputLines()}
         self._streams: dict[Stream, tuple[Any, Any]] = {}
 
     def start(self) -> None:

@@ -37,7 +37,7 @@ class RunSpool(Spool):
         return self._append(kind, fields)
 
 
-class Records:
+class LoggedRecords:
     """Where a process of a run logs to. Threads may share it, and so may forked processes.
 
     Args:

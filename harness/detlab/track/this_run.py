@@ -15,10 +15,10 @@ from typing import Any, Literal, Self
 from detlab.pasted import word
 from detlab.schemas.wire.runs import ExitStatus
 from detlab.track.exits import ExitWatch
-from detlab.track.folder import ProcessIdentity, RunFolder
+from detlab.track.folder import RunFolder, ScriptProcess
 from detlab.track.logged import number_of, plain, plain_config, sorted_values
 from detlab.track.output import OutputCopy, Stream
-from detlab.track.records import Records
+from detlab.track.records import LoggedRecords
 
 logger = logging.getLogger("detlab.track")
 Mode = Literal["online", "offline", "disabled"]
@@ -30,10 +30,10 @@ MOST_TOLD = 100
 """Problems of values that are told, of one run."""
 
 
-class Config(MutableMapping[str, Any]):
+class RunConfig(MutableMapping[str, Any]):
     """The configuration of a run: `run.config["lr"]`, `run.config.lr`; what is set is logged."""
 
-    def __init__(self, records: Records | None) -> None:
+    def __init__(self, records: LoggedRecords | None) -> None:
         object.__setattr__(self, "_records", records)
         object.__setattr__(self, "_values", {})
 
@@ -76,10 +76,10 @@ class Config(MutableMapping[str, Any]):
         return repr(self._values)
 
 
-class Summary(MutableMapping[str, Any]):
+class RunSummary(MutableMapping[str, Any]):
     """The results of a run: the newest value of each metric, unless the script has said another."""
 
-    def __init__(self, records: Records | None) -> None:
+    def __init__(self, records: LoggedRecords | None) -> None:
         self._records = records
         self._said: dict[str, Any] = {}
         self._newest: dict[str, float] = {}
@@ -128,16 +128,16 @@ class Run:
         mode: Mode = "online",
         strict: bool = False,
         first_step: int = 0,
-        records: Records | None = None,
+        records: LoggedRecords | None = None,
     ) -> None:
         self.id = key
         self.folder = folder
         self._writer = writer
         self.strict = strict
-        self._records = Records(folder.path / writer, strict=strict) if folder is not None else records
+        self._records = LoggedRecords(folder.path / writer, strict=strict) if folder is not None else records
         self.mode: Mode = mode if self._records is not None else "disabled"
-        self.config = Config(self._records)
-        self.summary = Summary(self._records)
+        self.config = RunConfig(self._records)
+        self.summary = RunSummary(self._records)
         self._pid = os.getpid()
         self._step = first_step
         self._lock = threading.RLock()
@@ -191,7 +191,7 @@ class Run:
         """
         if self._records is None or self.folder is None:
             return
-        own = ProcessIdentity.own()
+        own = ScriptProcess.own()
         self._records.append("begin", {"host": own.host, "pid": own.pid})
         self._start_companion((_script() if script is None else script) if code else None)
         self._exit.start()
@@ -218,7 +218,7 @@ class Run:
         """
         try:
             self._log(data, step, commit)
-        except Exception as error:
+        except Exception as error:  # whatever a value raises when it is looked at
             if self.strict:
                 raise
             self._problem(f"not logged: {type(error).__name__}: {error}")
@@ -295,7 +295,7 @@ class Run:
         """End the run with a status."""
         try:
             self._end(status, reason)
-        except Exception as error:
+        except Exception as error:  # the script's own end is not for us to break
             if self.strict:
                 raise
             logger.warning("the run did not end as it should: %s: %s", type(error).__name__, error)

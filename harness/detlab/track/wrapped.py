@@ -15,7 +15,7 @@ from typing import IO, Any
 from detlab.schemas.wire.runs import ExitStatus
 from detlab.track.current import ID_VARIABLE, MODE_VARIABLE, OUTPUT_VARIABLE, PROJECT_VARIABLE, init
 from detlab.track.folder import FOLDER_VARIABLE
-from detlab.track.output import Lines, Stream
+from detlab.track.output import OutputLines, Stream
 from detlab.track.this_run import Run
 
 PIPE_SECONDS = 5.0
@@ -79,7 +79,7 @@ def _environment(run: Run, settings: Mapping[str, Any]) -> dict[str, str]:
 def _copy(run: Run, name: Stream, pipe: IO[bytes] | None, shown: Any) -> threading.Thread:
     """Copy a stream of the command to ours, as it comes, and line by line into the run."""
     assert pipe is not None
-    lines = Lines()
+    lines = OutputLines()
     out = getattr(shown, "buffer", None)
 
     def copy() -> None:

@@ -21,8 +21,6 @@ SAID = {
         "who": ["write"],
         "body": ["group", "job_type", "key", "name", "notes", "project", "started", "writer"],
     },
-    "GET runs/{run_id}": {"who": ["read"]},
-    "DELETE runs/{run_id}": {"who": ["write"]},
     "GET runs/{run_id}/metrics": {"who": ["read"], "query": ["after", "limit", "name"]},
     "GET runs/{run_id}/logs": {
         "who": ["read"],
@@ -42,7 +40,25 @@ SAID = {
             "until",
         ],
     },
-    "POST runs/{run_id}/writers/{writer}/records": {"who": ["write"], "body": ["records.*", "stream"]},
+    "POST runs/{run_id}/writers/{writer}/records": {
+        "who": ["write"],
+        "body": [
+            "records",
+            "records.host",
+            "records.kind",
+            "records.level",
+            "records.pid",
+            "records.reason",
+            "records.seq",
+            "records.status",
+            "records.stdtype",
+            "records.step",
+            "records.text",
+            "records.time",
+            "records.values.*",
+            "stream",
+        ],
+    },
 }
 
 

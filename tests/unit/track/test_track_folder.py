@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from detlab.track.errors import RunFolderError
-from detlab.track.folder import ProcessIdentity, RunDescription, RunFolder, folders_in, is_run_key
+from detlab.track.folder import RunDescription, RunFolder, ScriptProcess, folders_in, is_run_key
 
 
 def test_a_folder_says_what_its_run_is_and_the_first_word_holds(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_folders_are_found_below_what_is_named(tmp_path: Path) -> None:
 
 def test_a_process_that_was_killed_is_known_to_be_dead_and_a_later_one_with_its_number_is_another() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    identity = ProcessIdentity.own(child.pid)
+    identity = ScriptProcess.own(child.pid)
     assert identity.lives is True
     assert replace(identity, began="1").lives is False
     child.kill()
@@ -72,7 +72,7 @@ def test_a_process_that_was_killed_is_known_to_be_dead_and_a_later_one_with_its_
 
 
 def test_of_a_process_of_another_machine_nothing_is_known() -> None:
-    mine = ProcessIdentity.own()
+    mine = ScriptProcess.own()
     assert replace(mine, host="elsewhere").lives is None
     assert replace(mine, boot="before").lives is None
-    assert ProcessIdentity().lives is None
+    assert ScriptProcess().lives is None

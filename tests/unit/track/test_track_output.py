@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from detlab.track.output import MOST_CHARS, Lines, OutputCopy
+from detlab.track.output import MOST_CHARS, OutputCopy, OutputLines
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ from detlab.track.output import MOST_CHARS, Lines, OutputCopy
     ],
 )
 def test_a_progress_bar_is_one_line(pieces: list[str], lines: list[str]) -> None:
-    made = Lines()
+    made = OutputLines()
     assert [line for piece in pieces for line in made.add(piece)] + made.end() == lines
 
 
 def test_a_line_without_end_is_several_and_takes_no_memory() -> None:
-    made = Lines()
+    made = OutputLines()
     found = [line for _ in range(50) for line in made.add("x" * 1000)] + made.end()
     assert "".join(found) == "x" * 50_000
     assert max(map(len, found)) <= MOST_CHARS

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from detlab.core.metrics.spool import SpoolError
-from detlab.track.records import MOST_HELD, Records, has_ended, newest
+from detlab.track.records import MOST_HELD, LoggedRecords, has_ended, newest
 
 
 class Disk:
@@ -52,7 +52,7 @@ def test_a_full_disk_holds_up_nothing_and_what_was_logged_meanwhile_comes_when_t
     tmp_path: Path, disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     wall, pauses = Clock(), Clock()
-    records = Records(tmp_path, clock=wall, pause_clock=pauses)
+    records = LoggedRecords(tmp_path, clock=wall, pause_clock=pauses)
     records.append("metrics", {"step": 0, "values": {"a": 0.0}})
     disk.full = True
     for step in range(1, 6):
@@ -70,7 +70,7 @@ def test_a_full_disk_holds_up_nothing_and_what_was_logged_meanwhile_comes_when_t
 
 
 def test_a_disk_that_stays_full_costs_records_and_no_memory_without_end(tmp_path: Path, disk: Disk) -> None:
-    records = Records(tmp_path)
+    records = LoggedRecords(tmp_path)
     records.append("metrics", {"step": 0, "values": {}})
     disk.full = True
     for step in range(MOST_HELD + 7):
@@ -80,14 +80,14 @@ def test_a_disk_that_stays_full_costs_records_and_no_memory_without_end(tmp_path
 
 
 def test_who_asks_for_it_is_told_by_an_error(tmp_path: Path, disk: Disk) -> None:
-    records = Records(tmp_path, strict=True)
+    records = LoggedRecords(tmp_path, strict=True)
     disk.full = True
     with pytest.raises(SpoolError, match="No space left"):
         records.append("metrics", {"step": 0, "values": {}})
 
 
 def test_ten_megabytes_of_parameters_are_told_and_end_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    records = Records(tmp_path)
+    records = LoggedRecords(tmp_path)
     records.append("config", {"values": {"huge": "x" * 10_000_000}})
     records.append("metrics", {"step": 0, "values": {"a": 1.0}})
     assert [one["kind"] for one in lines(tmp_path)] == ["metrics"]
@@ -96,11 +96,11 @@ def test_ten_megabytes_of_parameters_are_told_and_end_nothing(tmp_path: Path, ca
 
 
 def test_a_process_killed_in_the_middle_of_a_line_costs_that_line(tmp_path: Path) -> None:
-    Records(tmp_path).append("metrics", {"step": 0, "values": {"a": 1.0}})
+    LoggedRecords(tmp_path).append("metrics", {"step": 0, "values": {"a": 1.0}})
     with (tmp_path / "metrics.jsonl").open("ab") as file:
         file.write(b'{"kind":"metrics","seq":2,"ti')
     assert [one["seq"] for one in newest(tmp_path)] == [1]
-    Records(tmp_path).append("exit", {"status": "FAILED", "reason": "killed"})
+    LoggedRecords(tmp_path).append("exit", {"status": "FAILED", "reason": "killed"})
     assert [(one["seq"], one["kind"]) for one in lines(tmp_path)] == [(1, "metrics"), (2, "exit")]
     assert has_ended(tmp_path)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detlab.client.operations.runs import tracking
+from detlab.client.operations.runs import runs
 from detlab.client.transport.session import AsyncSession
 from detlab.schemas.wire import LogLine
 from detlab.schemas.wire.runs import RunPoints, RunView
@@ -25,16 +25,16 @@ class AsyncRunCalls:
             status: Only `RUNNING`, `FINISHED`, `FAILED` or `KILLED` ones.
             limit: Return at most this many; None: all.
         """
-        call = tracking.runs(project, group=group, job_type=job_type, status=status, limit=limit)
+        call = runs.runs(project, group=group, job_type=job_type, status=status, limit=limit)
         return await self.session.run(call)
 
     async def get_run(self, run_id: str) -> RunView:
         """Fetch a run by its id, or by the word that your script has named it by."""
-        return await self.session.run(tracking.run(run_id))
+        return await self.session.run(runs.run(run_id))
 
     async def get_run_metric(self, run_id: str, name: str) -> RunPoints:
         """Fetch all values of a metric of a run, by step and time."""
-        return await self.session.run(tracking.run_points(run_id, name))
+        return await self.session.run(runs.run_points(run_id, name))
 
     async def get_run_output(self, run_id: str, *, tail: int | None = None, search: str | None = None) -> list[LogLine]:
         """Fetch what a run has printed: all of it, or its last lines.
@@ -44,8 +44,8 @@ class AsyncRunCalls:
             tail: Only this many of the last lines.
             search: Only lines with this text.
         """
-        return await self.session.run(tracking.run_output(run_id, tail=tail, search=search))
+        return await self.session.run(runs.run_output(run_id, tail=tail, search=search))
 
     async def delete_run(self, run_id: str) -> RunView:
         """Mark a run as deleted: lists leave it out. Nothing of it is removed."""
-        return await self.session.run(tracking.delete_run(run_id))
+        return await self.session.run(runs.delete_run(run_id))

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from detlab.schemas.text_limits import NOTES_CHARS
 from detlab.schemas.wire.base import PersonRequest, Wire
-from detlab.schemas.wire.records import LogRecord
 
 RUN_KEY_CHARS, RUN_NAME_CHARS, GROUP_CHARS, PLACE_CHARS = 128, 500, 250, 600
 RUN_KEY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
@@ -94,7 +93,7 @@ class RunViewList(Wire):
     """`skip` of the next page; null: this is the last one."""
 
 
-class _OfRun(Wire):
+class _OfRun(PersonRequest):
     seq: int
     """1, 2, 3, … per process of the run; a seq seen before is skipped."""
     time: float
@@ -104,6 +103,8 @@ class WriterBegins(_OfRun):
     """A process of the run begins; its first record."""
 
     kind: Literal["begin"] = "begin"
+    host: str = Field("", max_length=253)
+    pid: int = 0
 
 
 class LoggedMetrics(_OfRun):
@@ -122,6 +123,15 @@ class LoggedValues(_OfRun):
     values: dict[str, Any]
 
 
+class PrintedLine(_OfRun):
+    """A line that the process has printed."""
+
+    kind: Literal["log"] = "log"
+    stdtype: Literal["stdout", "stderr"] = "stdout"
+    level: str | None = Field(None, max_length=20)
+    text: str
+
+
 class WriterExit(_OfRun):
     """A process of the run has ended; its last record."""
 
@@ -130,7 +140,8 @@ class WriterExit(_OfRun):
     reason: str = ""
 
 
-RunRecord = Annotated[WriterBegins | LoggedMetrics | LoggedValues | LogRecord | WriterExit, Field(discriminator="kind")]
+_AnyRecord = WriterBegins | LoggedMetrics | LoggedValues | PrintedLine | WriterExit
+RunRecord = Annotated[_AnyRecord, Field(discriminator="kind")]
 
 
 class RunRecords(PersonRequest):

@@ -22,6 +22,7 @@ from detlab.schemas.wire.runs import (
     BeginRun,
     LoggedMetrics,
     LoggedValues,
+    PrintedLine,
     RunBegun,
     RunRecords,
     WriterBegins,
@@ -41,6 +42,7 @@ from detlab_hub.services.tracking.logging import MOST_NAMES, MOST_STEP
 from detlab_hub.services.tracking.run_views import run_view
 from detlab_hub.services.tracking.runs import add_run, check_size
 from detlab_hub.store.queries.logs import lines as logs
+from detlab_hub.store.queries.logs.chunks import LEVELS
 from detlab_hub.store.queries.tracking import points, runs, writers
 from detlab_hub.store.queries.tracking.points import LoggedPoint
 from detlab_hub.store.tables import TrackedRunRow, TrackedWriterRow
@@ -230,8 +232,8 @@ def _sort(taken: _Taken, record: Any) -> None:
             taken.tags.update({_key(key, "tag"): as_text(value) for key, value in record.values.items()})
         case LoggedValues():
             taken.summary.update({_key(key, "result"): _json(key, value) for key, value in record.values.items()})
-        case LogRecord():
-            taken.lines.append(record)
+        case PrintedLine():
+            taken.lines.append(_line(record))
         case WriterExit():
             taken.exit = record
 
@@ -247,6 +249,11 @@ def _points_of(record: LoggedMetrics) -> list[LoggedPoint]:
             raise ValueError(f"metric {key[:80]!r} is no number")
         found.append(LoggedPoint(_key(key, "metric"), value, ms, record.step))
     return found
+
+
+def _line(record: PrintedLine) -> LogRecord:
+    level = record.level if record.level in LEVELS else None
+    return LogRecord(seq=record.seq, time=record.time, stdtype=record.stdtype, level=level, text=record.text)
 
 
 def _key(key: str, what: str) -> str:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
@@ -62,7 +61,8 @@ class RunViews(Service):
 
         def look(s: Session) -> RunViewList:
             tags = {key: value for key, value in ((GROUP_TAG, group), (JOB_TYPE_TAG, job_type)) if value}
-            ids = runs.page(s, _where(s, caller, project), tags, status=status, skip=skip, limit=limit)
+            place, owner = _project(s, caller, project), "" if project else person(caller).name
+            ids = runs.page(s, place, owner, tags, status=status, skip=skip, limit=limit)
             items, last = pages.of_rows(
                 s, TrackedRunRow, ids, limit, lambda rows: [pages.brief(one) for one in _views(s, rows)]
             )
@@ -121,13 +121,13 @@ def run_view(s: Session, caller: Caller, run_id: str) -> RunView:
     return _view(found[0], run_facts(s, found)[0], _beside(s, found))
 
 
-def _where(s: Session, caller: Caller, project: str) -> ColumnElement[bool]:
+def _project(s: Session, caller: Caller, project: str) -> int | None:
     if not project:
-        return TrackedRunRow.owner == person(caller).name
+        return None
     place = place_named(s, caller, project)
     if place is None or place.project is None:
         raise NotFound(f"there is no project {project[:300]!r}", hint="det project list WORKSPACE")
-    return TrackedRunRow.project_id == place.project.id
+    return place.project.id
 
 
 def _views(s: Session, rows: Sequence[TrackedRunRow]) -> Sequence[RunView]:

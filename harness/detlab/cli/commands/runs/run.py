@@ -8,7 +8,7 @@ from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.logs import line_text
 from detlab.cli.output.printing import clean, duration, facts, moment, say, table
-from detlab.client.operations.runs import tracking
+from detlab.client.operations.runs import runs
 from detlab.schemas.wire.runs import RunView
 
 COMMANDS = {"run": "Runs that no cluster started: list, describe, metrics, logs, delete."}
@@ -50,7 +50,7 @@ def list_command(
       det run list
       det run list --project vision/digits --group ablation --status FAILED
     """
-    call = tracking.runs(project, group=group, job_type=job_type, status=status or "", limit=limit)
+    call = runs.runs(project, group=group, job_type=job_type, status=status or "", limit=limit)
     found = invocation.client.session.run(call)
     if invocation.answered(found, "No runs. A script begins one: detlab.init(project=…); or: det track -- COMMAND"):
         return
@@ -76,7 +76,7 @@ def describe(invocation: Invocation, run_id: str) -> None:
     Example:
       det run describe 6f0c…
     """
-    one = invocation.client.session.run(tracking.run(run_id))
+    one = invocation.client.session.run(runs.run(run_id))
     if invocation.answered(one):
         return
     facts(
@@ -120,7 +120,7 @@ def metrics(invocation: Invocation, run_id: str, name: str) -> None:
     Example:
       det run metrics 6f0c… loss --csv
     """
-    found = invocation.client.session.run(tracking.run_points(run_id, name))
+    found = invocation.client.session.run(runs.run_points(run_id, name))
     if invocation.answered(found if invocation.as_json else found.steps, f"Run {clean(run_id)} has no such metric."):
         return
     rows = [
@@ -142,7 +142,7 @@ def logs(invocation: Invocation, run_id: str, tail: int | None, search: str | No
     Example:
       det run logs 6f0c… --tail 50
     """
-    found = invocation.client.session.run(tracking.run_output(run_id, tail=tail, search=search))
+    found = invocation.client.session.run(runs.run_output(run_id, tail=tail, search=search))
     if invocation.answered(found):
         return
     for line in found:
@@ -162,7 +162,7 @@ def delete(invocation: Invocation, run_id: str, *, yes: bool) -> None:
       det run delete 6f0c… --yes
     """
     confirmed(f"Delete run {clean(run_id)}?", yes=yes)
-    gone = invocation.client.session.run(tracking.delete_run(run_id))
+    gone = invocation.client.session.run(runs.delete_run(run_id))
     invocation.tell(gone, f"Deleted run {clean(gone.id)}.")
 
 

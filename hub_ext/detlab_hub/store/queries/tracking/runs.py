@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Table, delete, func, select
+from sqlalchemy import Table, delete, func, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.queries.statements import chunks, upsert
@@ -48,11 +48,25 @@ def trials_of(s: Session, trial_ids: Collection[int]) -> dict[int, TrialRow]:
 
 
 def page(
-    s: Session, where: ColumnElement[bool], tags: Mapping[str, str], *, status: str, skip: int, limit: int
+    s: Session, project_id: int | None, owner: str, tags: Mapping[str, str], *, status: str, skip: int, limit: int
 ) -> list[str]:
-    """Return the ids of runs that are not deleted, the newest first, and one more than `limit` if there are more."""
+    """Return the ids of runs that are not deleted, the newest first, and one more than `limit` if there are more.
+
+    Args:
+        s: A session.
+        project_id: The project in which they lie; None: any.
+        owner: Whose they are; empty: anybody's.
+        tags: Those that they have.
+        status: How they stand; empty: whatever.
+        skip: Runs of the pages before.
+        limit: Most runs.
+    """
     row, value = TrackedRunRow, TrackedValue
-    query = select(row.id).where(where, row.deleted_at.is_(None), row.is_trial.is_(False))
+    query = select(row.id).where(row.deleted_at.is_(None), row.is_trial.is_(False))
+    if project_id is not None:
+        query = query.where(row.project_id == project_id)
+    if owner:
+        query = query.where(row.owner == owner)
     if status:
         query = query.where(row.status == status)
     for key, text in tags.items():
