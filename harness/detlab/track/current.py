@@ -16,7 +16,7 @@ from detlab.track.errors import NoRun, RunFolderError
 from detlab.track.folder import FOLDER_VARIABLE, RUNS_FOLDER, RunDescription, RunFolder, is_run_key
 from detlab.track.in_trial import trial_run
 from detlab.track.records import newest
-from detlab.track.this_run import Mode, Run, RunConfig, RunSummary, say
+from detlab.track.this_run import Mode, Run, RunConfig, RunResults, say
 
 logger = logging.getLogger("detlab.track")
 ID_VARIABLE, PROJECT_VARIABLE, MODE_VARIABLE = "DET_RUN_ID", "DET_RUN_PROJECT", "DET_RUN_MODE"
@@ -254,7 +254,7 @@ def current_config() -> RunConfig:
     return _the_run("config").config
 
 
-def current_summary() -> RunSummary:
+def current_summary() -> RunResults:
     """Return the results of the run of this process.
 
     Raises:

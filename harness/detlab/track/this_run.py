@@ -76,7 +76,7 @@ class RunConfig(MutableMapping[str, Any]):
         return repr(self._values)
 
 
-class RunSummary(MutableMapping[str, Any]):
+class RunResults(MutableMapping[str, Any]):
     """The results of a run: the newest value of each metric, unless the script has said another."""
 
     def __init__(self, records: LoggedRecords | None) -> None:
@@ -137,7 +137,7 @@ class Run:
         self._records = LoggedRecords(folder.path / writer, strict=strict) if folder is not None else records
         self.mode: Mode = mode if self._records is not None else "disabled"
         self.config = RunConfig(self._records)
-        self.summary = RunSummary(self._records)
+        self.summary = RunResults(self._records)
         self._pid = os.getpid()
         self._step = first_step
         self._lock = threading.RLock()
