@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from detlab.media import Histogram as Histogram
     from detlab.media import Html as Html
     from detlab.media import Image as Image
-    from detlab.media import PRCurve as PRCurve
     from detlab.media import Plot as Plot
+    from detlab.media import PRCurve as PRCurve
     from detlab.media import ROCCurve as ROCCurve
     from detlab.media import Table as Table
     from detlab.media import Text as Text

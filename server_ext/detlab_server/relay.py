@@ -24,6 +24,7 @@ _WORDS = r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,254}[A-Za-z0-9])?"
 PARTS = {
     "experiment_id": _DIGITS,
     "trial_id": _DIGITS,
+    "media_id": _DIGITS,
     "job_id": _NAME,
     "task_id": _NAME,
     "agent_id": rf"(?!(?:enrolments|enrol|connect|records)/){_NAME}",
@@ -51,6 +52,16 @@ SHOWN_TYPES = ("application/json", "application/x-ndjson")
 """Content types that a browser may display under this server's own address; all others are downloads."""
 ANSWER_SECONDS = 60.0
 """The longest silence of the master. A stream is never so long without a keep-alive."""
+
+
+DOWNLOAD_POLICY = "sandbox; default-src 'none'; frame-ancestors 'self'"
+"""Of what is no JSON: whatever opens it, it is nobody."""
+
+
+def _policy(said: str) -> str:
+    """Return the content policy of a file: the master's, if it holds the file in an origin of its own, else ours."""
+    of_its_own = said.startswith("sandbox") and "allow-same-origin" not in said and "allow-top" not in said
+    return said if of_its_own else DOWNLOAD_POLICY
 
 
 def parts_of(path: str) -> list[str]:
@@ -160,6 +171,9 @@ class RelayHandler(GuardedHandler):
                     self.set_header("X-Content-Type-Options", "nosniff")
                     if "content-disposition" not in reply.headers:
                         self.set_header("Content-Disposition", "attachment")
+                    self.set_header(
+                        "Content-Security-Policy", _policy(reply.headers.get("content-security-policy", ""))
+                    )
                 if failure:
                     self.write(failure)
                 else:

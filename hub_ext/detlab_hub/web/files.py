@@ -49,12 +49,21 @@ class Download(Guarded):
         """
         await self._while_here(lambda: self._send_file(path.open("rb"), media))
 
-    async def send_file(self, opening: Coroutine[Any, Any, tuple[BinaryIO, int]], media: str) -> None:
+    async def send_file(
+        self,
+        opening: Coroutine[Any, Any, tuple[BinaryIO, int]],
+        media: str,
+        name: str | None = None,
+        *,
+        inline: bool = False,
+    ) -> None:
         """Send a file that is still to be found and checked, as a download, and close it.
 
         Args:
             opening: Finds the file and its size.
             media: Its media type; browsers are told not to guess another.
+            name: File name of the download: letters, digits, dots and dashes.
+            inline: Whether a browser shows it: only for what a policy of content holds in an origin of its own.
 
         Raises:
             Unavailable: Too many downloads are under way.
@@ -62,7 +71,7 @@ class Download(Guarded):
 
         async def send() -> None:
             source, size = await opening
-            await self._send_file(source, media, size)
+            await self._send_file(source, media, size, name, inline=inline)
 
         await self._while_here(send, opening.close)
 
@@ -97,12 +106,17 @@ class Download(Guarded):
     def _workers(self) -> Workers:
         return self.services.context.workers
 
-    async def _send_file(self, source: BinaryIO, media: str, size: int | None = None) -> None:
+    async def _send_file(
+        self, source: BinaryIO, media: str, size: int | None = None, name: str | None = None, *, inline: bool = False
+    ) -> None:
         with source:
             length = os.fstat(source.fileno()).st_size if size is None else size
-            await self._send_chunks(iter(partial(source.read, _CHUNK), b""), media, length)
+            chunks = iter(partial(source.read, _CHUNK), b"")
+            await self._send_chunks(chunks, media, length, name, inline=inline)
 
-    async def _send_chunks(self, chunks: Iterator[bytes], media: str, size: int, name: str | None = None) -> None:
+    async def _send_chunks(
+        self, chunks: Iterator[bytes], media: str, size: int, name: str | None = None, *, inline: bool = False
+    ) -> None:
         """Send bytes as they are made, as a download.
 
         An error before the first of them is answered like any other; after that the connection is closed, and the
@@ -114,9 +128,11 @@ class Download(Guarded):
             media: Their media type.
             size: Bytes over all chunks.
             name: File name of the download: letters, digits, dots and dashes.
+            inline: See `send_file`.
         """
         self.set_header("Content-Type", media)
-        self.set_header("Content-Disposition", f'attachment; filename="{name}"' if name else "attachment")
+        said = f'attachment; filename="{name}"' if name else "attachment"
+        self.set_header("Content-Disposition", "inline" if inline else said)
         self.set_header("Content-Length", str(size))
         run = partial(self._workers.downloads.run, user_of(self.caller))
         begun, at = False, time.monotonic() + HEAD_SECONDS
