@@ -101,7 +101,8 @@ class MediaOfTrial(Guarded):
     async def get(self, trial_id: int, query: MediaQuery) -> MediaPage:
         """List images, tables and other objects in the order of their steps."""
         place = None if query.after is None else [int(part) for part in query.after.split(".")]
-        wanted = MediaWanted(query.key, query.kind, query.step, query.at, place and (place[0], place[1]))
+        after = None if place is None else (place[0], place[1])
+        wanted = MediaWanted(query.key, query.kind, query.step, query.at, after)
         return await self.services[TrialMedia].page(self.person, trial_id, wanted, query.limit)
 
 
