@@ -223,8 +223,8 @@ class Launcher:
         if code != 0 and (left := ranks_that_left(self._task.ranks)) is not None:
             self._logs.say(f"detlab: {left}")
         self._short.close()
-        if deliverer.running and (left := media.finish()):
-            self._logs.say(f"detlab: {left} media objects were not sent: the master did not answer")
+        if deliverer.running and (unsent := media.finish()):
+            self._logs.say(f"detlab: {unsent} media objects were not sent: the master did not answer")
         self._deliver_rest(deliverer)
         if code == 0 and self._marks.lost["metrics"]:
             code = REPORTS_LOST

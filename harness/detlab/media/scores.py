@@ -53,10 +53,10 @@ def _counted(values: Sequence[float], bins: int) -> dict[str, Any]:
     if low == high:
         low, high = low - 0.5, high + 0.5
     width = high / bins - low / bins
-    edges = [low + place * width for place in range(bins)] + [high]
+    edges = [low * (1 - place / bins) + high * (place / bins) for place in range(bins)] + [high]
     counts = [0] * bins
     for one in values:
-        counts[min(bins - 1, max(0, int((one - low) / width)) if width > 0 else 0)] += 1
+        counts[min(bins - 1, max(0, int(one / width - low / width)) if width > 0 else 0)] += 1
     return {"edges": edges, "counts": counts}
 
 

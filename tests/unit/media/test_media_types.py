@@ -88,7 +88,7 @@ def test_images_of_pil_and_files_are_taken_as_they_are(tmp_path: Path) -> None:
         (det.Image(np.array([[1j]])), "holds no numbers"),
         (det.Image(object()), "holds no numbers"),
         (det.Image("/nowhere/../x.png"), "there is no file"),
-        (det.Image("a\0b"), "cannot be read"),
+        (det.Image("a\0b"), "there is no file"),
         (det.Image(b"<html>"), "by its first bytes it is nothing that is known"),
         (det.Image(b"RIFF\0\0\0\0WAVE"), "audio/wav, and image is one of png"),
         (det.Audio(np.zeros(5)), "needs its rate"),
