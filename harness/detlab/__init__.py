@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from detlab.media import Html as Html
     from detlab.media import Image as Image
     from detlab.media import Plot as Plot
+    from detlab.media import Points3D as Points3D
     from detlab.media import PRCurve as PRCurve
     from detlab.media import ROCCurve as ROCCurve
     from detlab.media import Table as Table
@@ -62,6 +63,7 @@ _NAMES = {
     "Image": "detlab.media",
     "PRCurve": "detlab.media",
     "Plot": "detlab.media",
+    "Points3D": "detlab.media",
     "ROCCurve": "detlab.media",
     "Table": "detlab.media",
     "Text": "detlab.media",
@@ -79,6 +81,7 @@ __all__ = [
     "InvalidHP",
     "PRCurve",
     "Plot",
+    "Points3D",
     "ROCCurve",
     "Table",
     "Text",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from detlab.media.base import EncodedMedia, Media, MediaError
 from detlab.media.convert import media_of
 from detlab.media.documents import Html, Plot, Table, Text
-from detlab.media.scores import ConfusionMatrix, Histogram, PRCurve, ROCCurve
+from detlab.media.scores import ConfusionMatrix, Histogram, Points3D, PRCurve, ROCCurve
 from detlab.media.signals import Audio, Image, Video
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "MediaError",
     "PRCurve",
     "Plot",
+    "Points3D",
     "ROCCurve",
     "Table",
     "Text",

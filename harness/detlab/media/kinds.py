@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 IMAGE, AUDIO, VIDEO, TEXT, HTML, TABLE = "image", "audio", "video", "text", "html", "table"
-HISTOGRAM, CONFUSION, CURVES, PLOTLY = "histogram", "confusion", "curves", "plotly"
+HISTOGRAM, CONFUSION, CURVES, PLOTLY, POINTS = "histogram", "confusion", "curves", "plotly", "points"
 
 PNG, JPEG, GIF, WEBP, SVG = "image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml"
 WAV, MP3, OGG, FLAC = "audio/wav", "audio/mpeg", "audio/ogg", "audio/flac"
@@ -23,6 +23,7 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
     CONFUSION: (JSON,),
     CURVES: (JSON,),
     PLOTLY: (JSON,),
+    POINTS: (JSON,),
 }
 """Kind -> its media types. Nothing else is stored, and nothing is shown as anything else."""
 
@@ -38,6 +39,7 @@ MOST_BYTES: Mapping[str, int] = {
     CONFUSION: 2 * MB,
     CURVES: 2 * MB,
     PLOTLY: 5 * MB,
+    POINTS: 5 * MB,
 }
 """Of one object: what a page can show."""
 MOST_SVG_BYTES = 2 * MB

@@ -1,4 +1,4 @@
-"""What a classifier did, and how values are spread: computed where the run is, stored as a few numbers."""
+"""What a classifier did, how values are spread, where points lie: computed where the run is, stored as numbers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from detlab.media import kinds
 from detlab.media.base import Media, MediaError, as_json, numbers_of, plain_array
 
 MOST_BINS, MOST_CLASSES, MOST_CURVES, MOST_POINTS = 512, 200, 20, 500
+MOST_IN_SPACE = 50_000
+"""Points of a cloud; of more, each n-th is kept."""
 
 
 class Histogram(Media):
@@ -222,3 +224,32 @@ class PRCurve(_ScoreCurve):
         before = [0.0, *(recall for recall, _ in points)]
         area = sum((recall - last) * precision for (recall, precision), last in zip(points, before, strict=False))
         return [(0.0, points[0][1]), *points], area
+
+
+class Points3D(Media):
+    """Points in space: a cloud, an embedding in three dimensions.
+
+    Args:
+        points: Of the shape (points, 3), or (points, 6) with a colour for each: red, green and blue, 0 to 255.
+        caption: A line for people, shown below it.
+    """
+
+    kind = kinds.POINTS
+
+    def __init__(self, points: Any, caption: str = "") -> None:
+        super().__init__(caption)
+        self._points = points
+
+    def _encode(self) -> tuple[str, bytes]:
+        array = plain_array(self._points)
+        if array.ndim != 2 or array.shape[1] not in {3, 6} or not len(array):
+            raise MediaError(
+                f"points have the shape (points, 3), or (points, 6) with colours, not {tuple(array.shape)}"
+            )
+        each = math.ceil(len(array) / MOST_IN_SPACE)
+        rows = [[float(one) for one in row] for row in array[::each].tolist()]
+        if not all(math.isfinite(one) for row in rows for one in row):
+            raise MediaError("a coordinate is not finite", hint="leave such points out")
+        colours = [[min(255, max(0, round(one))) for one in row[3:]] for row in rows] if array.shape[1] == 6 else []
+        places = [[float(f"{one:.6g}") for one in row[:3]] for row in rows]
+        return kinds.JSON, as_json({"points": places, "colours": colours, "left_out": len(array) - len(rows)})

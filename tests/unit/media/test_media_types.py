@@ -111,6 +111,8 @@ def test_images_of_pil_and_files_are_taken_as_they_are(tmp_path: Path) -> None:
         (det.ConfusionMatrix(matrix=[[1, 2]]), "is square"),
         (det.ROCCurve([0, 1], [0.1]), "2 samples need scores"),
         (det.PRCurve([0, 1], [0.1, float("nan")]), "a score is not finite"),
+        (det.Points3D([[1, 2]]), "points have the shape"),
+        (det.Points3D([[1, 2, float("nan")]]), "a coordinate is not finite"),
         (det.Plot(5), "a plot is a figure of matplotlib or plotly"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else type(value).__name__,
@@ -211,6 +213,13 @@ def test_curves_have_the_areas_that_scikit_learn_gives() -> None:
     assert [(one["name"], one["area"]) for one in several] == [("a", 1.0), ("b", 1.0), ("c", 1.0)]
     many = np.random.default_rng(2).random(50_000)
     assert len(content(det.ROCCurve((many > 0.5).astype(int), many))["series"][0]["points"]) <= 502
+
+
+def test_points_in_space_are_thinned_to_what_a_page_draws() -> None:
+    told = content(det.Points3D([[1, 2, 3, 300, -5, 7]]))
+    assert told == {"points": [[1.0, 2.0, 3.0]], "colours": [[255, 0, 7]], "left_out": 0}
+    many = content(det.Points3D(np.random.default_rng(3).random((120_000, 3))))
+    assert (len(many["points"]), many["left_out"], many["colours"]) == (40_000, 80_000, [])
 
 
 def test_plots_of_matplotlib_are_images() -> None:

@@ -8,7 +8,9 @@ from pydantic import Field
 
 from detlab.schemas.wire.base import Wire
 
-MediaKind = Literal["image", "audio", "video", "text", "html", "table", "histogram", "confusion", "curves", "plotly"]
+MediaKind = Literal[
+    "image", "audio", "video", "text", "html", "table", "histogram", "confusion", "curves", "plotly", "points"
+]
 
 
 class MediaFacts(Wire):
@@ -34,7 +36,7 @@ class MediaView(Wire):
     key: str
     place: int = 0
     kind: str
-    """image, audio, video, text, html, table, histogram, confusion, curves or plotly."""
+    """image, audio, video, text, html, table, histogram, confusion, curves, plotly or points."""
     media_type: str
     caption: str = ""
     size: int = 0

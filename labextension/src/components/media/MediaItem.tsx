@@ -7,7 +7,8 @@ import type { MediaView } from '../../state/wire';
 import { ErrorBanner, formatBytes, formatNumber, Loading, plural, useLoaded } from '../common';
 import { nameText, visible } from '../common/text';
 import { PlotlyFigure, type Figure } from '../charts/PlotlyFigure';
-import { Cell, confusionOf, ConfusionData, curvesFigure, histogramFigure, plotlyFigure, TableData, tableOf } from './shapes';
+import { Points3D } from './Points3D';
+import { Cell, confusionOf, ConfusionData, curvesFigure, histogramFigure, plotlyFigure, pointsOf, TableData, tableOf } from './shapes';
 
 /** Characters of a text, and rows of a table, that are shown at first. */
 const FIRST_CHARS = 4_000;
@@ -113,6 +114,8 @@ function Parsed({ kind, text, name }: { kind: string; text: string; name: string
   if (figure) return <PlotlyFigure figure={figure} />;
   const table = kind === 'table' ? tableOf(value) : null;
   if (table) return <Rows table={table} name={name} />;
+  const points = kind === 'points' ? pointsOf(value) : null;
+  if (points) return <Points3D data={points} name={name} />;
   const confusion = kind === 'confusion' ? confusionOf(value) : null;
   if (confusion) return <Confusion data={confusion} name={name} />;
   return <p className="det-soft" role="status">This {kind} cannot be shown here. Save it to look.</p>;

@@ -37,8 +37,8 @@ export function MediaPane({ columns, round = 0, over }: {
   const { data, error, reload } = useLoaded(`${ids} ${round}`, signal => loadContents(api, columns, signal));
   if (error && !data) return <ErrorBanner error={error} what="Media" onRetry={reload} />;
   if (!data) return <Loading what="Loading media" />;
-  if (!data.keys.length) return <Teach over={over} several={columns.length > 1} />;
-  return <Browser columns={columns} contents={data} round={round} />;
+  if (!data.keys.length) return <Teach over={over} several={columns.length > 1} reload={reload} />;
+  return <Browser columns={columns} contents={data} round={round} reload={over ? undefined : reload} />;
 }
 
 async function loadContents(api: Api, columns: readonly MediaColumn[], signal: AbortSignal): Promise<Contents> {
@@ -60,17 +60,22 @@ const EXAMPLE = `core_context.train.report_media(step, {
     "predictions": det.Table(frame),
 })`;
 
-function Teach({ over, several }: { over: boolean; several: boolean }): ReactElement {
+function Teach({ over, several, reload }: { over: boolean; several: boolean; reload: () => void }): ReactElement {
   return (
     <EmptyState title={over ? `${several ? 'These trials have' : 'This trial has'} logged no media.` : 'No media yet.'}>
       <p>A training can log images, sound, video, text, HTML, tables and plots of any step; they are shown here, beside each other over the steps:</p>
       <pre className="det-media-example">{EXAMPLE}</pre>
+      {!over && <button type="button" className="det-button" onClick={reload}>Look again</button>}
       <p>Figures of matplotlib and plotly, data frames and texts are taken as they are. A bad object is one warning, never a failed training.</p>
     </EmptyState>
   );
 }
 
-function Browser({ columns, contents, round }: { columns: readonly MediaColumn[]; contents: Contents; round: number }): ReactElement {
+function Browser({ columns, contents, round, reload }: {
+  columns: readonly MediaColumn[]; contents: Contents; round: number;
+  /** Look for more; absent where no more will come. */
+  reload?: () => void;
+}): ReactElement {
   const [chosen, setChosen] = useState<number | null>(null);
   const [search, setSearch] = useState('');
   const [most, setMost] = useState(MOST_KEYS);
@@ -98,6 +103,7 @@ function Browser({ columns, contents, round }: { columns: readonly MediaColumn[]
           />
           <button type="button" className="det-button" aria-label="Step after" disabled={at >= steps.length - 1} onClick={() => go(at + 1)}>›</button>
         </span>
+        {reload && <button type="button" className="det-button" onClick={reload}>Look again</button>}
       </div>
       {!keys.length && <EmptyState title="No key matches the filter." />}
       <Step columns={columns} keys={keys.slice(0, most).map(one => one.key)} step={settled} round={round} />

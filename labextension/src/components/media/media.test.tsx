@@ -132,7 +132,17 @@ describe('media of a trial', () => {
     expect(screen.getByTitle('75% of the row')).toBeTruthy();
   });
 
-  it.each(['table', 'histogram', 'curves', 'confusion', 'plotly'])('says of a %s that is none that it cannot be shown', async kind => {
+  it('turns points in space by the keys, and says so', async () => {
+    pane([item({ kind: 'points' })], { answers: { 'trials/7/media/1/file': JSON.stringify({ points: [[0, 0, 0], [1, 2, 3]], colours: [], left_out: 4 }) } });
+    const space = await screen.findByRole('img', { name: /2 points in space. Arrow keys turn/ });
+    for (const key of ['ArrowLeft', 'ArrowUp', '+', 'Home', 'x']) fireEvent.keyDown(space, { key });
+    fireEvent.pointerDown(space, { clientX: 1, clientY: 1 });
+    fireEvent.pointerMove(space, { clientX: 30, clientY: 9 });
+    fireEvent.pointerUp(space);
+    expect(screen.getByText('4 points more were not logged.')).toBeTruthy();
+  });
+
+  it.each(['table', 'histogram', 'curves', 'confusion', 'plotly', 'points'])('says of a %s that is none that it cannot be shown', async kind => {
     for (const [i, body] of ['{', 'null', '[]', '{"columns": 5}', `{"data": [{"type": "${SCRIPT.replaceAll('"', '')}"}]}`].entries()) {
       const shown = pane([item({ kind, key: `k${i}` })], { answers: { 'trials/7/media/1/file': body } });
       expect(await screen.findByText(`This ${kind} cannot be shown here. Save it to look.`)).toBeTruthy();

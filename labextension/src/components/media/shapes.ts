@@ -20,6 +20,7 @@ const MOST_COLUMNS = 200;
 const MOST_ROWS = 10_000;
 const MOST_CLASSES = 200;
 const MOST_TRACES = 100;
+const MOST_POINTS = 100_000;
 const MOST_DEPTH = 12;
 
 type Dict = Record<string, unknown>;
@@ -42,6 +43,20 @@ export function confusionOf(value: unknown): ConfusionData | null {
   const size = value.labels.length;
   const square = value.counts.length === size && value.counts.every((row): row is number[] => Array.isArray(row) && row.length === size && row.every(isNumber));
   return square && size > 0 && size <= MOST_CLASSES ? { labels: value.labels.map(String), counts: value.counts as number[][] } : null;
+}
+
+export interface PointsData {
+  points: [number, number, number][];
+  colours: [number, number, number][];
+  leftOut: number;
+}
+
+const isTriple = (value: unknown): value is [number, number, number] => Array.isArray(value) && value.length === 3 && value.every(isNumber);
+
+export function pointsOf(value: unknown): PointsData | null {
+  if (!isDict(value) || !Array.isArray(value.points) || !value.points.length || value.points.length > MOST_POINTS || !value.points.every(isTriple)) return null;
+  const colours = Array.isArray(value.colours) && value.colours.length === value.points.length && value.colours.every(isTriple) ? value.colours : [];
+  return { points: value.points, colours, leftOut: isNumber(value.left_out) ? value.left_out : 0 };
 }
 
 /** How values are spread, as bars. */
