@@ -60,8 +60,8 @@ DOWNLOAD_POLICY = "sandbox; default-src 'none'; frame-ancestors 'self'"
 
 def _policy(said: str) -> str:
     """Return the content policy of a file: the master's, if it holds the file in an origin of its own, else ours."""
-    of_its_own = said.startswith("sandbox") and "allow-same-origin" not in said and "allow-top" not in said
-    return said if of_its_own else DOWNLOAD_POLICY
+    first, *allowed = said.partition(";")[0].split() or [""]
+    return said if first == "sandbox" and set(allowed) <= {"allow-scripts"} else DOWNLOAD_POLICY
 
 
 def parts_of(path: str) -> list[str]:

@@ -72,7 +72,7 @@ function Document({ path, name }: { path: string; name: string }): ReactElement 
   const source = api.href(`${path}/document${scripts ? '?scripts=true' : ''}`);
   return (
     <div className="det-media-document">
-      <iframe key={source} title={name} src={source} sandbox={scripts ? 'allow-scripts' : ''} loading="lazy" referrerPolicy="no-referrer" />
+      <iframe key={source} title={name} src={source} sandbox={scripts ? 'allow-scripts' : ''} loading="lazy" />
       {!scripts && (
         <button type="button" className="det-button" onClick={() => setScripts(true)} title="They run in a frame of their own, which reaches neither this page nor the network.">
           Run its scripts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import parse_qs, urlsplit
@@ -90,7 +90,7 @@ def test_an_outage_is_waited_out(folder: Path) -> None:
 
 @pytest.mark.parametrize("status", [401, 429, 500, 502, 503])
 def test_what_may_pass_is_tried_again(folder: Path, status: int) -> None:
-    answers = iter([(status, {}), (200, {})])
+    answers: Iterator[tuple[int, dict[str, Any]]] = iter([(status, {}), (200, {})])
     master = Master(lambda _: next(answers))
     report(folder, "a")
     assert sent(folder, master)[0] == 0
