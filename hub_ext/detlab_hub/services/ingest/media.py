@@ -38,6 +38,8 @@ from detlab_hub.store.tables import ExperimentRow, MediaRow
 _CHUNK = 1024 * 1024
 _TEXTS = frozenset({kinds.PLAIN, kinds.MARKUP, kinds.JSON})
 """Formats without a header: whatever they hold is shown as text, or read by the page with care."""
+QUOTA_SECONDS = 10.0
+"""For so long the room that quotas leave is counted down, and not summed up anew."""
 MOST_STEPS = 5_000
 """Steps of one part of their list."""
 
@@ -70,6 +72,8 @@ class TrialMedia(Service):
         super().__init__(context)
         # Of one experiment: storing a file and removing an unused one must not interleave.
         self._moving: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        # Of each owner: the bytes that quotas leave, and until when that is believed.
+        self._room: dict[str, tuple[float, float]] = {}
 
     async def put(self, task: TaskCaller, facts: MediaFacts, upload: Path) -> MediaView:
         """Keep an object; one of the same key, step and place is replaced. The upload is moved away or removed.
@@ -86,7 +90,7 @@ class TrialMedia(Service):
             _check_kind(facts)
             found = await workers.uploads.run(user_of(task), _look, upload, facts)
             owner, groups, experiment = await self._context.read(lambda s: self._check_room(s, task, found.size))
-            await storage_quotas.check_room(self._context, owner, groups, found.size)
+            await self._check_quotas(owner, groups, found.size)
             return await self._keep(task, facts, found, upload, experiment)
         finally:
             await asyncio.to_thread(upload.unlink, missing_ok=True)
@@ -107,6 +111,22 @@ class TrialMedia(Service):
                 hint="log smaller or fewer ones; an operator raises DetHub.media_mb",
             )
         return experiment.owner, experiment.owner_groups, experiment.id
+
+    async def _check_quotas(self, owner: str, groups: Sequence[str], size: int) -> None:
+        """Check the quotas of bytes, whose sums would take too long to be made for each of a thousand images.
+
+        Raises:
+            StorageFull: One of them would be passed.
+        """
+        now = self._context.clock()
+        room, until = self._room.get(owner, (0.0, 0.0))
+        if now >= until or size > room:
+            room = await self._context.read(lambda s: storage_quotas.room_left(s, owner, groups))
+            until = now + QUOTA_SECONDS
+        if size > room:
+            self._room.pop(owner, None)
+            await storage_quotas.check_room(self._context, owner, groups, size)
+        self._room[owner] = room - size, until
 
     async def _keep(
         self, task: TaskCaller, facts: MediaFacts, found: _Found, upload: Path, experiment: int
