@@ -47,7 +47,10 @@ def _pattern(path: str) -> str:
 
 
 RELAYED = re.compile("|".join(f"(?:{_pattern(path)})" for path in PATHS))
-PASSED_HEADERS = ("content-type", "cache-control", "retry-after", "content-disposition", "content-length")
+PASSED_HEADERS = (
+    *("content-type", "cache-control", "retry-after", "content-disposition", "content-length"),
+    *("content-range", "accept-ranges"),
+)
 SHOWN_TYPES = ("application/json", "application/x-ndjson")
 """Content types that a browser may display under this server's own address; all others are downloads."""
 ANSWER_SECONDS = 60.0
@@ -156,6 +159,8 @@ class RelayHandler(GuardedHandler):
         headers = {"Authorization": f"Bearer {address.token or ''}", "Accept-Encoding": "identity"}
         if self.request.body:
             headers["Content-Type"] = "application/json"
+        if "Range" in self.request.headers:  # a player of video asks for parts
+            headers["Range"] = self.request.headers["Range"]
         url = f"{address.url}api/v1/{path}{'?' + self.request.query if self.request.query else ''}"
         method = self.request.method or "GET"
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from contextlib import aclosing, contextmanager, suppress
@@ -56,6 +57,7 @@ class Download(Guarded):
         name: str | None = None,
         *,
         inline: bool = False,
+        in_parts: bool = False,
     ) -> None:
         """Send a file that is still to be found and checked, as a download, and close it.
 
@@ -64,6 +66,7 @@ class Download(Guarded):
             media: Its media type; browsers are told not to guess another.
             name: File name of the download: letters, digits, dots and dashes.
             inline: Whether a browser shows it: only for what a policy of content holds in an origin of its own.
+            in_parts: Whether a reader may ask for a range of bytes, as players of video do.
 
         Raises:
             Unavailable: Too many downloads are under way.
@@ -71,7 +74,7 @@ class Download(Guarded):
 
         async def send() -> None:
             source, size = await opening
-            await self._send_file(source, media, size, name, inline=inline)
+            await self._send_file(source, media, size, name, inline=inline, in_parts=in_parts)
 
         await self._while_here(send, opening.close)
 
@@ -107,12 +110,26 @@ class Download(Guarded):
         return self.services.context.workers
 
     async def _send_file(
-        self, source: BinaryIO, media: str, size: int | None = None, name: str | None = None, *, inline: bool = False
+        self,
+        source: BinaryIO,
+        media: str,
+        size: int | None = None,
+        name: str | None = None,
+        *,
+        inline: bool = False,
+        in_parts: bool = False,
     ) -> None:
         with source:
             length = os.fstat(source.fileno()).st_size if size is None else size
-            chunks = iter(partial(source.read, _CHUNK), b"")
-            await self._send_chunks(chunks, media, length, name, inline=inline)
+            part = range(length)
+            if in_parts:
+                self.set_header("Accept-Ranges", "bytes")
+                part = asked_range(self.request.headers.get("Range", ""), length)
+            if len(part) < length:
+                self.set_status(206)
+                self.set_header("Content-Range", f"bytes {part.start}-{part.stop - 1}/{length}")
+                source.seek(part.start)
+            await self._send_chunks(_read(source, len(part)), media, len(part), name, inline=inline)
 
     async def _send_chunks(
         self, chunks: Iterator[bytes], media: str, size: int, name: str | None = None, *, inline: bool = False
@@ -149,6 +166,24 @@ class Download(Guarded):
                 raise
             _log.warning("%s broke off: %s", self.request.path, str(problem) or "the client does not read")
             self.request.connection.stream.close()  # type: ignore[union-attr]  # over HTTP/1 there is one
+
+
+_RANGE = re.compile(r"bytes=([0-9]{1,15})-([0-9]{0,15})")
+
+
+def asked_range(said: str, size: int) -> range:
+    """Return the bytes that a `Range` header asks for; all of them if it says something else, or several ranges."""
+    found = _RANGE.fullmatch(said)
+    start = int(found[1]) if found else 0
+    last = min(int(found[2]), size - 1) if found and found[2] else size - 1
+    return range(start, last + 1) if start <= last else range(size)
+
+
+def _read(source: BinaryIO, size: int) -> Iterator[bytes]:
+    left = size
+    while left > 0 and (chunk := source.read(min(left, _CHUNK))):
+        left -= len(chunk)
+        yield chunk
 
 
 @contextmanager

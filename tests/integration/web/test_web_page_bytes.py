@@ -178,8 +178,14 @@ def fill(unit: Any) -> None:
         ],
         MediaRow: [
             {
-                "experiment_id": 1, "trial_id": 1, "kind": "image", "media_type": "image/png",
-                "step": number, "key": f"{number} {'ü' * 190}", "caption": "\x01" * 500, "digest": f"{number:064x}",
+                "experiment_id": 1,
+                "trial_id": 1,
+                "kind": "image",
+                "media_type": "image/png",
+                "step": number,
+                "key": f"{number} {'ü' * 190}",
+                "caption": "\x01" * 500,
+                "digest": f"{number:064x}",
             }
             for number in range(MANY)
         ],

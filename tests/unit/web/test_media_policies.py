@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detlab_hub.web.experiments.media import FILE_POLICY, document_policy, file_name
+from detlab_hub.web.files import asked_range
 from detlab_hub.web.pages import POLICY
 from detlab_server.relay import DOWNLOAD_POLICY, _policy
 
@@ -53,6 +54,28 @@ def test_the_relay_sets_its_own_policy_where_the_master_has_none_that_holds(said
 @pytest.mark.parametrize("scripts", [False, True])
 def test_the_relay_passes_on_the_policy_of_a_document(scripts: bool) -> None:
     assert _policy(document_policy(scripts=scripts)) == document_policy(scripts=scripts)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("", range(10)),
+        ("bytes=0-", range(10)),
+        ("bytes=0-0", range(1)),
+        ("bytes=2-4", range(2, 5)),
+        ("bytes=9-999999", range(9, 10)),
+        ("bytes=10-", range(10)),
+        ("bytes=4-2", range(10)),
+        ("bytes=-3", range(10)),
+        ("bytes=0-1,3-4", range(10)),
+        ("bytes=0-1\r\nX: y", range(10)),
+        ("bytes=99999999999999999999-", range(10)),
+        ("items=0-1", range(10)),
+    ],
+)
+def test_a_range_is_what_can_be_sent_or_all(said: str, expected: range) -> None:
+    assert asked_range(said, 10) == expected
+    assert asked_range(said, 0) == range(0)
 
 
 @pytest.mark.parametrize("key", ["../../x", "a\r\nb", '"; filename="x.exe', "ключ", "", "." * 50, "a" * 500])

@@ -137,7 +137,8 @@ class MediaFile(Download):
         view = await service.get(self.person, trial_id, media_id)
         self.set_header("Content-Security-Policy", FILE_POLICY)
         self.set_header("Cache-Control", KEPT)
-        await self.send_file(service.open(self.person, trial_id, media_id), view.media_type, file_name(view))
+        opening = service.open(self.person, trial_id, media_id)
+        await self.send_file(opening, view.media_type, file_name(view), in_parts=True)
 
 
 @route("trials/{trial_id}/media/{media_id}/document", relayed=True)

@@ -85,6 +85,8 @@ async def test_an_image_a_table_and_a_text_are_kept_listed_and_sent(door: Any) -
     assert reply.headers["content-type"] == kinds.PNG
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert reply.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
+    part = await alice.http.get(f"api/v1/trials/{trial.id}/media/{made['id']}/file", headers={"Range": "bytes=1-3"})
+    assert (part.status_code, part.content, part.headers["content-range"]) == (206, b"PNG", f"bytes 1-3/{len(PNG)}")
     assert reply.headers["content-disposition"] == f'attachment; filename="trial-{trial.id}-samples-step-1.png"'
 
 
