@@ -135,7 +135,12 @@ class TrialMedia(Service):
         move = partial(self._context.workers.moves.run, user_of(task))
         async with self._moving.setdefault(experiment, asyncio.Lock()):
             await move(keep_file, upload, media_path(settings, experiment, found.digest))
-            view, unused = await self._context.write(lambda unit: _note(unit, task, facts, found))
+            try:
+                view, unused = await self._context.write(lambda unit: _note(unit, task, facts, found))
+            except DetlabError:  # the attempt has ended meanwhile: its bytes stay only if others name them
+                unused = await self._context.read(lambda s: media.unused_of(s, experiment, [found.digest]))
+                await move(remove_media, settings, experiment, unused)
+                raise
             if unused:
                 await move(remove_media, settings, experiment, unused)
         return view
