@@ -27,7 +27,7 @@ from detlab.core.metrics.media import MediaReporter, MediaSpool
 from detlab.schemas.wire.media import MediaPage
 from detlab_hub.services.ingest.media import _view
 from detlab_hub.store import Store
-from detlab_hub.store.queries import media
+from detlab_hub.store.queries.tracking import media
 from detlab_hub.store.tables import ExperimentRow, MediaRow, TrialRow
 
 IMAGES, KEYS, LOOKS = 10_000, 10, 100

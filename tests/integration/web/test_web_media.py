@@ -20,7 +20,6 @@ SAID = {
     "GET trials/{trial_id}/media": {"who": ["read"], "query": ["after", "at", "key", "kind", "limit", "step"]},
     "GET trials/{trial_id}/media/keys": {"who": ["read"], "query": ["skip"]},
     "GET trials/{trial_id}/media/steps": {"who": ["read"], "query": ["after", "key"]},
-    "GET trials/{trial_id}/media/{media_id}/file": {"who": ["read"]},
     "GET trials/{trial_id}/media/{media_id}/document": {"who": ["read"], "query": ["scripts"]},
 }
 

@@ -8,9 +8,9 @@ import click
 
 from detlab.cli.commands.download import check_metric, fetch, metric_options
 from detlab.cli.commands.experiment import tell_trials, trial_order
+from detlab.cli.commands.experiments.media import media
 from detlab.cli.commands.finding.finding import filter_option, search
 from detlab.cli.commands.trial_bundle import support_bundle
-from detlab.cli.commands.trial_media import media
 from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup

@@ -13,7 +13,7 @@ from detlab.client import tabular
 from detlab.client.facts import TrialFacts, TrialMetrics, reports
 from detlab.client.operations import experiments
 from detlab.client.operations import logs as log_operations
-from detlab.client.operations import media as media_operations
+from detlab.client.operations.runs import media as media_operations
 from detlab.client.ordering import LogLevel, line_filter
 from detlab.client.transport.afeeds import Notice, follow
 from detlab.client.transport.alines import AsyncWrittenLines

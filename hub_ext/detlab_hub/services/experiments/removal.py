@@ -29,10 +29,10 @@ from detlab_hub.services.checkpoints.media_files import remove_all_media
 from detlab_hub.services.experiments.stored_files import Files, remove_event_files, remove_files
 from detlab_hub.services.streams.reads import SHARED, place_of
 from detlab_hub.services.views.deletions import deletion_views
-from detlab_hub.store.queries import experiments, media, rights
+from detlab_hub.store.queries import experiments, rights
 from detlab_hub.store.queries.registry import models as registered
 from detlab_hub.store.queries.storage import collection
-from detlab_hub.store.queries.tracking import runs
+from detlab_hub.store.queries.tracking import media, runs
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow
 
 _log = logging.getLogger(__name__)

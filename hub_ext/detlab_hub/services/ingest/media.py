@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -32,7 +32,7 @@ from detlab_hub.services.base.threads import user_of
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.checkpoints.media_files import keep_file, media_path, remove_media
 from detlab_hub.services.views import pages
-from detlab_hub.store.queries import media
+from detlab_hub.store.queries.tracking import media
 from detlab_hub.store.tables import ExperimentRow, MediaRow
 
 _CHUNK = 1024 * 1024
@@ -169,7 +169,7 @@ class TrialMedia(Service):
 
         def get(s: Session) -> MediaKeyList:
             trial_for(s, caller, trial_id)
-            return MediaKeyList(items=[MediaKeyView(**one._asdict()) for one in media.keys_of(s, trial_id)])
+            return MediaKeyList(items=[MediaKeyView(**asdict(one)) for one in media.keys_of(s, trial_id)])
 
         return await self._context.look(caller.name, get)
 

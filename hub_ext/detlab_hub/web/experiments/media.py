@@ -19,7 +19,7 @@ from detlab.schemas.wire.media import MediaFacts, MediaKeyList, MediaPage, Media
 from detlab_hub.core.rights import Action
 from detlab_hub.services.ingest.media import TrialMedia
 from detlab_hub.services.views.pages import in_part
-from detlab_hub.store.queries.media import MediaWanted
+from detlab_hub.store.queries.tracking.media import MediaWanted
 from detlab_hub.web.base import BodyTooLarge, Guarded, PartQuery
 from detlab_hub.web.files import Download
 from detlab_hub.web.paths import route

@@ -80,7 +80,7 @@ function draw(
   context: CanvasRenderingContext2D, points: Float64Array, colours: PointsData['colours'], view: View, width: number, height: number, ink: string
 ): void {
   const [sin, cos, down, up] = [Math.sin(view.turn), Math.cos(view.turn), Math.sin(view.tilt), Math.cos(view.tilt)];
-  const scale = 0.42 * Math.min(width, height) * view.zoom;
+  const scale = 0.3 * Math.min(width, height) * view.zoom;
   const count = points.length / 3;
   const size = Math.max(1, Math.min(5, Math.round(Math.sqrt(40_000 / count)))) * (window.devicePixelRatio || 1);
   const depth = new Float64Array(count);

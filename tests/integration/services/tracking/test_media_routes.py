@@ -10,7 +10,7 @@ import pytest
 from services_scripted import ALICE
 from sqlalchemy import insert
 
-from detlab.client.operations.media import file_name
+from detlab.client.operations.runs.media import file_name
 from detlab.media import kinds
 from detlab.media.signals import write_png
 from detlab.schemas.wire.media import MediaView

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from sqlalchemy import delete, func, select, tuple_
@@ -12,7 +13,8 @@ from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import MediaRow, clean_text
 
 
-class MediaKey(NamedTuple):
+@dataclass(frozen=True)
+class MediaKey:
     """A key of a trial's media, summed up."""
 
     key: str
@@ -23,7 +25,8 @@ class MediaKey(NamedTuple):
     last_step: int
 
 
-class MediaSpace(NamedTuple):
+@dataclass(frozen=True)
+class MediaSpace:
     """How much a trial has logged."""
 
     count: int
