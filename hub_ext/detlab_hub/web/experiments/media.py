@@ -15,7 +15,7 @@ from detlab.errors import DetlabError, NotFound
 from detlab.media import kinds
 from detlab.media.base import suffix_of
 from detlab.schemas.wire import Wire
-from detlab.schemas.wire.media import MediaFacts, MediaKeyList, MediaPage, MediaStepList, MediaView
+from detlab.schemas.wire.media import MediaFacts, MediaKeyList, MediaKind, MediaPage, MediaStepList, MediaView
 from detlab_hub.core.rights import Action
 from detlab_hub.services.ingest.media import TrialMedia
 from detlab_hub.services.views.pages import in_part
@@ -42,7 +42,7 @@ class MediaQuery(Wire):
     """Which objects."""
 
     key: str | None = Field(None, max_length=200)
-    kind: str | None = Field(None, max_length=20)
+    kind: MediaKind | None = None
     step: int | None = Field(None, ge=0, le=2**53)
     """Of this step alone."""
     at: int | None = Field(None, ge=0, le=2**53)
