@@ -1,4 +1,4 @@
-"""Batch inference on one rank and two: sharded, killed anywhere, resumed at the batch, its output that of a calm run."""
+"""Batch inference on one rank and two: sharded, killed anywhere, resumed at the batch; output as of a calm run."""
 
 from __future__ import annotations
 
