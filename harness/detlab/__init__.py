@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from detlab.info import TrialInfo as TrialInfo
     from detlab.info import get_cluster_info as get_cluster_info
     from detlab.isolated_import import import_from_path as import_from_path
+    from detlab.remote_functions import remote as remote
 
     __version__: str
 
@@ -43,6 +44,7 @@ _NAMES = {
     "get_cluster_info": "detlab.info",
     "import_from_path": "detlab.isolated_import",
     "load_model": "detlab.client",
+    "remote": "detlab.remote_functions",
 }
 
 __all__ = [
@@ -59,6 +61,7 @@ __all__ = [
     "import_from_path",
     "load_model",
     "pytorch",
+    "remote",
     "util",
     "viz",
 ]
