@@ -105,7 +105,7 @@ class RemoteFunction:
             TypeError: The arguments are not those of the function.
             ConfigError: The cluster cannot run it, such as for want of slots.
         """
-        return self._submit(args, kwargs, self.__name__)
+        return self._send(self._prepare(args, kwargs), f"{self.__name__}()")
 
     def map(self, *iterables: Iterable[Any]) -> RemoteCalls:
         """Run it once for each item of an iterable, or for each pair, triple … of several, all at the same time.
@@ -117,7 +117,7 @@ class RemoteFunction:
         """
         rows = list(zip(*iterables, strict=False))
         prepared = [self._prepare(row, {}) for row in rows]
-        names = [f"{self.__name__} {number}/{len(rows)}" for number in range(1, len(rows) + 1)]
+        names = [f"{self.__name__}() {number}/{len(rows)}" for number in range(1, len(rows) + 1)]
         return RemoteCalls([self._send(one, name) for one, name in zip(prepared, names, strict=True)])
 
     def local(self, *args: Any, **kwargs: Any) -> Any:
@@ -144,9 +144,6 @@ class RemoteFunction:
         return f"<remote function {self.__module__}.{self.__qualname__}>"
 
     # --- submitting
-
-    def _submit(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> RemoteCall:
-        return self._send(self._prepare(args, kwargs), name)
 
     def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ShippedFunction, Any]:
         inspect.signature(self.function).bind(*args, **kwargs)
@@ -175,7 +172,7 @@ class RemoteFunction:
             TaskKind.CELL,
             options.task_config(),
             bundle=bundle,
-            name=options.name or f"{name}()",
+            name=options.name or name,
             source={"client": "det.remote", "where": shipped.name},
             workspace=options.workspace,
             project=options.project,
