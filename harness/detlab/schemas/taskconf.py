@@ -93,8 +93,8 @@ class TaskResources(Block):
     constraints: ConstraintsConfig | None = Field(None, description="Which nodes it may run on; default: any.")
     is_single_node: Flag | None = Field(
         None,
-        description="Whether all slots must be on one node; default: true. `false` is for commands alone, which are then"
-        " started once on each of their nodes, as `det task create` has it.",
+        description="Whether all slots must be on one node; default: true. `false` is for commands alone: they start"
+        " once on each of their nodes, as `det task create` has it.",
     )
     devices: list[DeviceEntry] = Field([], description="Host devices for the container.")
     agent_label: Text | None = ignored(None, "Unused.", "agent labels were removed; use resource_pool")

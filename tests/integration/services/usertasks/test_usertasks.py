@@ -127,7 +127,7 @@ async def test_a_command_that_may_be_on_several_nodes_starts_on_each_and_another
     await world.add_agent("right", 2)
     with pytest.raises(ResourcesError, match="the largest agent has 2"):
         await start(world, command(4))
-    with pytest.raises(ConfigError, match="resources.is_single_node"):
+    with pytest.raises(ConfigError, match="is_single_node"):
         await start(world, CreateTask(kind=TaskKind.CELL, config={"resources": {"is_single_node": False}}))
     task = await start(world, spread(4))
     view = await ended(world, task.id)
