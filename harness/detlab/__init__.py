@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from detlab import client as client
     from detlab import core as core
     from detlab import errors as errors
+    from detlab import experiment as experiment
     from detlab import experimental as experimental
     from detlab import pytorch as pytorch
     from detlab import util as util
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 """Format for `logging.basicConfig` from which the launcher reads each line's level (Determined's format)."""
 
-_SUBMODULES = frozenset({"client", "core", "errors", "experimental", "pytorch", "util", "viz"})
+_SUBMODULES = frozenset({"client", "core", "errors", "experiment", "experimental", "pytorch", "util", "viz"})
 _NAMES = {
     "InvalidHP": "detlab.errors",
     "ClusterInfo": "detlab.info",
@@ -56,6 +57,7 @@ __all__ = [
     "client",
     "core",
     "errors",
+    "experiment",
     "experimental",
     "get_cluster_info",
     "import_from_path",

@@ -26,3 +26,4 @@ def test_the_functions_of_the_page_run_as_printed(docs_cluster: Cluster, tmp_pat
     assert "fitting 5 points" in cells[2].stdout
     assert cells[2].result["text/plain"] == "2.0"
     assert "Path('data')" in cells[3].result["text/plain"]
+    assert "COMPLETED" in cells[4].result["text/plain"]

@@ -150,14 +150,14 @@ class RemoteFunction:
         shipped = ship_function(self.function)  # type: ignore[arg-type]  # checked when it was made
         values, call = _arguments(self.function, args, kwargs)
         values |= {name: (f"the global {name}", value) for name, value in shipped.values.items()}
-        encoded = _encoded(self.__name__, values)
+        variables = encoded(self.__name__, values)
         awaited = "await " if inspect.iscoroutinefunction(inspect.unwrap(self.function)) else ""
         text = f"{shipped.text}{RESULT} = {awaited}{shipped.called}({call})\n"
         context = None if self._options.context is None else Path(self._options.context).expanduser()
         bundle = pack_cell(
             text,
             shipped.name,
-            encoded,
+            variables,
             [RESULT],
             folders=own_folders(),
             context=context,
@@ -230,7 +230,16 @@ def _arguments(
     return values, ", ".join(words)
 
 
-def _encoded(name: str, values: Mapping[str, tuple[str, Any]]) -> dict[str, EncodedVariable]:
+def encoded(name: str, values: Mapping[str, tuple[str, Any]]) -> dict[str, EncodedVariable]:
+    """Return values as they travel.
+
+    Args:
+        name: Of the function.
+        values: By the variable, what errors call it, and the value.
+
+    Raises:
+        FunctionNotShipped: Some cannot travel; all of them are named.
+    """
     found: dict[str, EncodedVariable] = {}
     problems = []
     for variable, (called, value) in values.items():

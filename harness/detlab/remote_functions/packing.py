@@ -24,6 +24,7 @@ def pack_cell(
     folders: Sequence[Path] = (),
     context: Path | None = None,
     too_large: str = "",
+    function: str = "",
 ) -> Bundle:
     """Pack a cell as `detlab.run.cell` unpacks it.
 
@@ -36,6 +37,7 @@ def pack_cell(
         hidden: Names of modules that no file stands for.
         folders: Where modules are looked for; none: the working directory.
         context: Folder to ship whole, instead of what the cell imports.
+        function: What is called in a trial (`detlab.run.function`), instead of running the cell alone.
         too_large: What to say of values that make it too large, with `{largest}` for the largest of them.
 
     Raises:
@@ -44,7 +46,8 @@ def pack_cell(
     places = {variable: f"{number}{SUFFIX}" for number, variable in enumerate(values)}
     given: dict[str, bytes | str] = {**(files or {}), f"{FOLDER}/cell.py": text}
     given |= {f"{FOLDER}/{places[variable]}": value.data for variable, value in values.items()}
-    given[f"{FOLDER}/cell.json"] = json.dumps({"name": name, "in": places, "out": list(outs)})
+    request = {"name": name, "in": places, "out": list(outs), **({"function": function} if function else {})}
+    given[f"{FOLDER}/cell.json"] = json.dumps(request)
     # The process that unpickles needs the modules, whether or not the cell names them.
     needed = sorted({module for value in values.values() for module in value.modules})
     sources = {**(files or {}), name: text, "the variables": "\n".join(f"import {module}" for module in needed)}
