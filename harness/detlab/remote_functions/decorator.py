@@ -14,7 +14,7 @@ from detlab.client.singleton import current_client
 from detlab.info import get_cluster_info
 from detlab.remote_functions.calls import RemoteCall, RemoteCalls, print_line
 from detlab.remote_functions.failures import FunctionNotShipped
-from detlab.remote_functions.packing import pack_cell
+from detlab.remote_functions.packing import OWN, pack_cell
 from detlab.remote_functions.source import ShippedFunction, check_function, ship_function
 from detlab.run.values import EncodedVariable, ValueProblem, encode
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
@@ -159,6 +159,7 @@ class RemoteFunction:
             shipped.name,
             variables,
             [RESULT],
+            hidden=OWN,
             folders=own_folders(),
             context=context,
             too_large="Arguments are for small values; the largest: {largest}. Put data on storage that tasks read",

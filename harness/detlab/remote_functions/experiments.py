@@ -13,7 +13,7 @@ from detlab.client.submission import ConfigSource, config_mapping
 from detlab.errors import ConfigError, Problem
 from detlab.remote_functions.calls import print_line
 from detlab.remote_functions.decorator import RemoteFunction, encoded
-from detlab.remote_functions.packing import pack_cell
+from detlab.remote_functions.packing import OWN, pack_cell
 from detlab.remote_functions.source import check_function, ship_function
 
 _PROGRAM = ("python3", "-m", "detlab.run.function")
@@ -56,6 +56,7 @@ def create(
         shipped.name,
         values,
         [],
+        hidden=OWN,
         folders=own_folders(),
         context=None if context is None else Path(context).expanduser(),
         function=shipped.called,

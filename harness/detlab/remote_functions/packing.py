@@ -12,6 +12,9 @@ from detlab.errors import BundleError, BundleTooLarge
 from detlab.run.cell import FOLDER, SUFFIX
 from detlab.run.values import EncodedVariable
 
+OWN = ("detlab",)
+"""What tasks have already, wherever it lies here."""
+
 
 def pack_cell(
     text: str,
