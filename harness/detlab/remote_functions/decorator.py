@@ -15,7 +15,7 @@ from detlab.info import get_cluster_info
 from detlab.remote_functions.calls import RemoteCall, RemoteCalls, print_line
 from detlab.remote_functions.failures import FunctionNotShipped
 from detlab.remote_functions.packing import OWN, pack_cell
-from detlab.remote_functions.source import ShippedFunction, check_function, ship_function
+from detlab.remote_functions.source import MARK, ShippedFunction, check_function, ship_function
 from detlab.run.values import EncodedVariable, ValueProblem, encode
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
 
@@ -87,6 +87,7 @@ class RemoteFunction:
 
     __name__: str
     __qualname__: str
+    is_detlab_remote = True
 
     def __init__(self, function: Callable[..., Any], options: RemoteOptions) -> None:
         check_function(function)
@@ -129,13 +130,13 @@ class RemoteFunction:
         return RemoteFunction(self.function, _options(self._options, changes))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse, but in a task of such a call: where it runs has to be said.
+        """Refuse, but in a task of such a call, or a trial: where it runs has to be said.
 
         Raises:
             TypeError: Always, elsewhere.
         """
         info = get_cluster_info()
-        if info is not None and info.task_type == "CELL":
+        if info is not None and info.task_type in {"CELL", "TRIAL"}:
             return self.function(*args, **kwargs)
         name = self.__name__
         raise TypeError(f"say where it is to run: {name}.remote(…) on the cluster, {name}.local(…) here")
@@ -204,6 +205,9 @@ def remote(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is None:
         return functools.partial(RemoteFunction, options=chosen)
     return RemoteFunction(function, chosen)
+
+
+setattr(remote, MARK, True)
 
 
 def _options(before: RemoteOptions, changes: Mapping[str, Any]) -> RemoteOptions:

@@ -95,14 +95,14 @@ def raised(report: dict[str, Any], task_id: str) -> RemoteError:
         kind = type(name, (RemoteError, known), {"__module__": __name__})
     lines = [visible(str(line), keep="\t") for line in report.get("traceback") or []]
     message = visible(str(report.get("message")), keep="\n\t")[:MOST_CHARS]
-    error = kind(message if known is not None else f"{visible(name, keep='')}: {message}", hint=_hint(name, message))
+    error = kind(message if known is not None else f"{visible(name, keep='')}: {message}", hint=_hint(name))
     error.kind = name
     error.remote_traceback = "\n".join(lines)[-MOST_CHARS:]
     error.task_id = task_id
     return error
 
 
-def _hint(name: str, message: str) -> str | None:
+def _hint(name: str) -> str | None:
     if name in {"ModuleNotFoundError", "ImportError"}:
         return (
             "What it imports must be installed where it runs (environment=…), lie beside this code, or in a folder that"

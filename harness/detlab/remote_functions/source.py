@@ -28,6 +28,13 @@ from detlab.remote_functions.failures import FunctionNotShipped
 
 _FUTURE = "from __future__ import annotations"
 _MAIN = frozenset({"__main__", "__mp_main__"})
+MARK = "is_detlab_remote"
+"""Attribute of the decorator, and of the functions that it makes."""
+
+
+def plain_function(value: Any) -> Any:
+    """Return the function in a remote one, and anything else as it is."""
+    return value.function if getattr(type(value), MARK, False) else value
 
 
 @dataclass
@@ -109,11 +116,12 @@ class _Extraction:
         self._pieces: list[_Definition] = []
         self._imports: dict[str, None] = {}
         self._values: dict[str, Any] = {}
+        self._aliases: dict[str, str] = {}
         self._problems: list[str] = []
 
     def run(self) -> ShippedFunction:
         inner = inspect.unwrap(self._function)
-        main = _definition(inner, own=True)
+        main = _definition(inner)
         self._take(main)
         if self._problems:
             raise FunctionNotShipped.of(
@@ -137,17 +145,15 @@ class _Extraction:
     def _need(self, name: str, value: Any, piece: _Definition) -> None:
         if _is_dunder(name) or getattr(builtins, name, self) is value:
             return
-        value = getattr(value, "function", value) if type(value).__name__ == "RemoteFunction" else value
-        if any(inspect.unwrap(one.thing) is inspect.unwrap(value) for one in self._pieces if callable(value)):
-            return
+        value = plain_function(value)
         if isinstance(value, ModuleType):
             self._need_module(name, value, piece)
         elif isinstance(value, type | FunctionType) or (callable(value) and hasattr(value, "__wrapped__")):
             self._need_definition(name, value)
         elif inspect.isbuiltin(value) or inspect.isroutine(value):
-            self._import_as(name, value)
+            self._need_routine(name, value)
         else:
-            self._values[name] = value
+            self._need_value(name, value)
 
     def _need_module(self, name: str, module: ModuleType, piece: _Definition) -> None:
         if module.__name__ in _MAIN:
@@ -159,24 +165,34 @@ class _Extraction:
 
     def _need_definition(self, name: str, thing: Any) -> None:
         if _is_importable(thing):
-            self._import_as(name, thing)
+            self._import(name, thing.__module__, thing.__qualname__)
             return
+        inner = inspect.unwrap(thing)
+        found = next((piece for piece in self._pieces if piece.thing is inner), None)
         try:
-            found = _definition(inspect.unwrap(thing), own=False)
+            made = found or _definition(inner)
         except FunctionNotShipped as problem:
             self._problems.append(f"it uses {name!r}: {problem.message}")
             return
-        if found.node.name != name:
-            self._problems.append(f"it uses {name!r}, which is {found.node.name!r} by another name: use that one")
-            return
-        self._take(found)
+        if made.node.name != name:
+            self._aliases[name] = made.node.name
+        if found is None:
+            self._take(made)
 
-    def _import_as(self, name: str, thing: Any) -> None:
+    def _need_routine(self, name: str, thing: Any) -> None:
+        """Import what is written in C, if it has a name by which that can be done."""
         module, attribute = getattr(thing, "__module__", None), getattr(thing, "__name__", "")
         if module and module not in _MAIN and getattr(sys.modules.get(module), attribute, None) is thing:
-            self._imports[f"from {module} import {attribute}" + ("" if attribute == name else f" as {name}")] = None
+            self._import(name, module, attribute)
         else:
-            self._values[name] = thing
+            self._need_value(name, thing)
+
+    def _need_value(self, name: str, value: Any) -> None:
+        if self._values.setdefault(name, value) is not value:
+            self._problems.append(f"it and what it uses have two different values by the name {name!r}")
+
+    def _import(self, name: str, module: str, attribute: str) -> None:
+        self._imports[f"from {module} import {attribute}" + ("" if attribute == name else f" as {name}")] = None
 
     def _text(self, main: _Definition) -> str:
         """Put the pieces together: those of the function's own file at their lines, the others after them.
@@ -187,23 +203,18 @@ class _Extraction:
         for piece in self._pieces:
             if piece.file == main.file:
                 lines |= piece.lines
-        first = min(lines)
-        last = max(lines)
         head = [_FUTURE] if any(piece.future for piece in self._pieces) else []
         prelude = "; ".join([*head, *self._imports])
-        shift = 1 if first == 1 and prelude else 0
-        text = [lines.get(number, "") for number in range(1, last + 1)]
-        text = [prelude, *text] if shift else [prelude, *text[1:]] if prelude else text
+        text = [lines.get(number, "") for number in range(1, max(lines) + 1)]
+        if prelude:
+            text = [prelude, *text[0 if text[0] else 1 :]]
         others = [piece.text for piece in self._pieces if piece.file != main.file]
-        return "\n".join([*text, *others]) + "\n"
+        aliases = [f"{name} = {known}" for name, known in self._aliases.items()]
+        return "\n".join([*text, *others, *aliases]) + "\n"
 
 
-def _definition(thing: Any, *, own: bool) -> _Definition:
+def _definition(thing: Any) -> _Definition:
     """Find the source of a function or class.
-
-    Args:
-        thing: The function or class.
-        own: Whether it is the decorated one, whose decorator is left out.
 
     Raises:
         FunctionNotShipped: It cannot be read.
@@ -215,7 +226,7 @@ def _definition(thing: Any, *, own: bool) -> _Definition:
         if node is not None:
             flags = thing.__code__.co_flags if isinstance(thing, FunctionType) else 0
             future = bool(flags & futures.annotations.compiler_flag) or _has_future(tree)
-            return _Definition(thing, file, node, _lines_of(node, lines, own=own), future)
+            return _Definition(thing, file, node, _lines_of(node, lines, _known_by(thing)), future)
     raise FunctionNotShipped(
         f"the source of {thing.__name__} cannot be read (it was made from {next(iter(_files_of(thing)), 'no file')})",
         hint="Write it in a file or a notebook's cell",
@@ -248,11 +259,11 @@ def _node_of(thing: Any, tree: ast.Module) -> ast.FunctionDef | ast.AsyncFunctio
     return found[-1] if found else None
 
 
-def _lines_of(node: Any, lines: list[str], *, own: bool) -> dict[int, str]:
+def _lines_of(node: Any, lines: list[str], known: Mapping[str, Any]) -> dict[int, str]:
     """Return the lines of a definition by number, moved to the margin, without decorators of ours."""
     ours = {
         number
-        for one in _our_decorators(node, own=own)
+        for one in _our_decorators(node, known)
         for number in range(one.lineno, (one.end_lineno or one.lineno) + 1)
     }
     first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
@@ -262,15 +273,22 @@ def _lines_of(node: Any, lines: list[str], *, own: bool) -> dict[int, str]:
     return {number: "" if number in ours else line for number, line in zip(numbers, moved, strict=False)}
 
 
-def _our_decorators(node: Any, *, own: bool) -> list[ast.expr]:
-    """Return those decorators that are `det.remote`: by its name, or the outermost of the function that is sent."""
-    named = [one for one in node.decorator_list if _last_name(one) == "remote"]
-    return named or (node.decorator_list[:1] if own else [])
+def _our_decorators(node: Any, known: Mapping[str, Any]) -> list[ast.expr]:
+    """Return those decorators that are `det.remote`, by whatever name."""
+    return [one for one in node.decorator_list if getattr(_meant(one, known), MARK, False)]
 
 
-def _last_name(node: ast.expr) -> str:
-    called = node.func if isinstance(node, ast.Call) else node
-    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+def _meant(node: ast.expr, known: Mapping[str, Any]) -> Any:
+    """Return what a decorator is, from the names known where it stands; None if that cannot be said."""
+    match node:
+        case ast.Call(func=function):
+            return _meant(function, known)
+        case ast.Name(id=name):
+            return known.get(name)
+        case ast.Attribute(value=value, attr=name):
+            return getattr(_meant(value, known), name, None)
+        case _:
+            return None
 
 
 def _has_future(tree: ast.Module) -> bool:

@@ -154,6 +154,65 @@ def test_another_remote_function_comes_along_as_a_plain_one(script: Script) -> N
     assert call(ship_function(module.b.function), 1) == 3
 
 
+def test_other_names_of_a_function_and_of_the_decorator_are_seen_through(script: Script) -> None:
+    module = script(
+        """\
+        import functools
+        from detlab import remote as cloud
+
+        def helper(x):
+            return 2 * x
+
+        twice = helper
+
+        @cloud(slots=2)
+        @functools.cache
+        def f(x):
+            return helper(x) + twice(x)
+        """
+    )
+    shipped = ship_function(module.f.function)
+    assert "cloud" not in shipped.text
+    assert "@functools.cache" in shipped.text
+    assert call(shipped, 3) == 12
+
+
+def test_a_decorator_that_is_not_ours_stays_where_remote_is_called_as_a_function(script: Script) -> None:
+    module = script(
+        "import functools\nimport detlab\n\n@functools.cache\ndef f(x):\n    return x\n\ng = detlab.remote(f)\n"
+    )
+    shipped = ship_function(module.g.function)
+    assert "@functools.cache" in shipped.text
+    assert call(shipped, 3) == 3
+
+
+def test_a_cell_that_begins_with_the_decorator_keeps_its_lines(script: Script) -> None:
+    module = script("import math\nimport detlab as det\n", "@det.remote\ndef f(x):\n    return math.sqrt(x)\n")
+    shipped = ship_function(module.f.function)
+    assert shipped.text.split("\n")[:2] == ["import math", "def f(x):"]
+    assert call(shipped, 4) == 2.0
+
+
+def test_two_values_by_one_name_are_told(script: Script) -> None:
+    module = script(
+        """\
+        import detlab as det
+        k = 1
+
+        def helper():
+            return k
+
+        def outer(k):
+            @det.remote
+            def inner():
+                return k + helper()
+            return inner
+        """
+    )
+    with pytest.raises(FunctionNotShipped, match="two different values by the name 'k'"):
+        ship_function(module.outer(5).function)
+
+
 def test_all_names_that_mean_nothing_here_are_told_at_once(script: Script) -> None:
     module = script("import detlab as det\n\n@det.remote\ndef f(x):\n    return nothing(x) + nowhere + len([x])\n")
     with pytest.raises(FunctionNotShipped) as raised:
