@@ -195,6 +195,8 @@ class BatchRun:
             logger.info("the progress of trial %s is not this trial's: it starts at the first batch", found.trial)
             found = None
         progress = self._begin(found, source)
+        if found is not None:
+            self._store.clear_up(found)
         if progress.finished:
             logger.info("all %d batches are done and stored: nothing is left to process", progress.batches)
             return

@@ -47,6 +47,7 @@ class RunProgress:
         source: The checkpoint that the experiment starts from.
         parts: Checkpoints with the output so far, oldest first.
         weight: Of the checkpoint that holds this itself; see `StoredPart`.
+        replaced: Checkpoints whose content the one that holds this has too: they are deleted after it is stored.
         removed: Output files that were stored in a part and removed since.
         finished: Whether all is done and stored.
     """
@@ -62,6 +63,7 @@ class RunProgress:
     source: str | None = None
     parts: tuple[StoredPart, ...] = ()
     weight: int = 1
+    replaced: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     finished: bool = False
 
@@ -82,7 +84,8 @@ class RunProgress:
         fields = {key: value for key, value in found.items() if key in cls.__dataclass_fields__}
         earlier = tuple(StoredPart(str(part["uuid"]), int(part["weight"])) for part in found["parts"])
         own = StoredPart(uuid, int(found["weight"]))
-        return cls(**{**fields, "parts": (*earlier, own), "removed": tuple(found["removed"])})
+        lists = {name: tuple(found.get(name) or ()) for name in ("replaced", "removed")}
+        return cls(**{**fields, **lists, "parts": (*earlier, own)})
 
     def differences(self, other: RunProgress) -> list[str]:
         """Return in which ways the code asks for other batches than those that this counts."""
@@ -116,6 +119,13 @@ class ProgressStore:
         found = RunProgress.read(uuid, self._core.checkpoint.get_metadata(uuid)) if self._ranks.rank == 0 else None
         progress: RunProgress | None = self._ranks.broadcast(found)
         return progress
+
+    def clear_up(self, progress: RunProgress) -> None:
+        """Delete what the checkpoint of a progress has taken in, unless it was done before; the chief does."""
+        if self._ranks.rank == 0:
+            for uuid in progress.replaced:
+                with contextlib.suppress(DetlabError):  # somebody has bookmarked it
+                    self._core.checkpoint.delete(uuid)
 
     def restore(self, progress: RunProgress) -> list[list[Any]]:
         """Fetch the output so far; return the reducers' values of those ranks whose part this one takes over."""
@@ -156,7 +166,14 @@ class ProgressStore:
         wanted = self._outputs.collect(len(kept))
         self._write_summary(progress)
         removed = sorted(set().union(*self._ranks.allgather(self._outputs.removed))) if kept else []
-        now = replace(progress, parts=tuple(kept), weight=weight, removed=tuple(removed), ranks=self._ranks.size)
+        now = replace(
+            progress,
+            parts=tuple(kept),
+            weight=weight,
+            replaced=tuple(part.uuid for part in replaced),
+            removed=tuple(removed),
+            ranks=self._ranks.size,
+        )
         metadata = {"steps_completed": now.steps, KEY: now.as_metadata()}
         files |= wanted
         uuid = self._core.checkpoint.upload(
@@ -165,8 +182,7 @@ class ProgressStore:
             shard=True,
             selector=files.__contains__,
         )
-        if self._ranks.rank == 0:
-            self._delete(replaced)
+        self.clear_up(now)
         return replace(now, parts=(*kept, StoredPart(uuid, weight)))
 
     def _write_values(self, values: list[Any]) -> set[str]:
@@ -184,9 +200,3 @@ class ProgressStore:
             counted = {name: getattr(progress, name) for name in ("samples", "batch_size", "batches", "source")}
             content = json.dumps(summary(counted, listed), indent=1) + "\n"
             (self._outputs.root / SUMMARY).write_text(content, encoding="utf-8")
-
-    def _delete(self, replaced: list[StoredPart]) -> None:
-        """Delete parts that another one holds too; one that somebody has bookmarked stays."""
-        for part in replaced:
-            with contextlib.suppress(DetlabError):
-                self._core.checkpoint.delete(part.uuid)
