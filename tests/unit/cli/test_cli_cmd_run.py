@@ -150,9 +150,9 @@ def test_a_lost_reply_does_not_double_the_command(master, det) -> None:
 
 def test_a_task_may_be_on_several_nodes_unless_its_config_says_otherwise(master, det, tmp_path: Path) -> None:
     (tmp_path / "task.yaml").write_text("entrypoint: python3 convert.py\nresources: {slots: 4}\n")
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "convert.py").write_text("")
-    result = det("task", "create", str(tmp_path / "task.yaml"), str(tmp_path / "code"))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "convert.py").write_text("")
+    result = det("task", "create", str(tmp_path / "task.yaml"), str(tmp_path / "own"))
     assert result.exit_code == 0, result.stderr
     assert "command-0001" in result.stdout
     (asked,) = master.asked

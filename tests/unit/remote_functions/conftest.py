@@ -51,7 +51,7 @@ class Runner:
         with taking_outputs() as taker:
             work = make_cell_dir(self.folder / task_id, taker.url)
             with tarfile.open(fileobj=io.BytesIO(bundle)) as archive:
-                archive.extractall(work, filter="data")
+                archive.extractall(work)
             env = {key: value for key, value in os.environ.items() if not key.startswith("DET_")}
             env |= {"DET_TASK_DIR": str(work.parent), "PYTHONUNBUFFERED": "1"}
             command = [sys.executable, "-m", "detlab.run.cell"]

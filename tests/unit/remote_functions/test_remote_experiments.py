@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trial_functions import broken, quality, several
 
 import detlab as det
 from detlab.errors import ConfigError
@@ -26,22 +27,6 @@ CONFIG = {
     "hyperparameters": {"lr": 0.5, "depth": 3, "other": 1},
     "searcher": {"name": "single", "metric": "quality", "max_time": 1, "time_metric": "epochs"},
 }
-FACTOR = 2.0
-
-
-def quality(lr: float, depth: int = 1) -> float:
-    print("lr", lr)
-    return FACTOR * lr + depth
-
-
-@det.remote
-def several(lr: float, core_context: Any) -> dict[str, float]:
-    core_context.train.report_training_metrics(4, {"loss": lr})
-    return {"quality": lr, "epochs": 7}
-
-
-def broken(lr: float) -> float:
-    raise RuntimeError("no good")
 
 
 @pytest.fixture
@@ -61,7 +46,7 @@ def run(runner: Any, tmp_path: Path) -> Callable[..., tuple[subprocess.Completed
             (root / "info.json").write_text(json.dumps(info))
             bundle = master.bundles[master.experiment(made.id).bundle]
             with tarfile.open(fileobj=io.BytesIO(bundle)) as archive:
-                archive.extractall(root / "work", filter="data")
+                archive.extractall(root / "work")
             env = {key: value for key, value in os.environ.items() if not key.startswith("DET_")}
             command = [sys.executable, *config["entrypoint"][1:]]
             done = subprocess.run(
