@@ -62,7 +62,7 @@ def ship_function(function: FunctionType) -> ShippedFunction:
     """
     if _is_importable(function):
         imported = f"from {function.__module__} import {function.__name__} as the_function"
-        plain = 'the_function = getattr(the_function, "local", the_function)'
+        plain = f'the_function = the_function.function if hasattr(the_function, "{MARK}") else the_function'
         return ShippedFunction(f"{imported}\n{plain}\n", f"{function.__name__}()", "the_function")
     return _Extraction(function).run()
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from trainer_task import TrialTask
 
-from detlab import core
+from detlab import core, info
 from detlab.pytorch import MetricReducer, TrainerError
 from detlab.pytorch.experimental import TorchBatchProcessor, torch_batch_process
 
@@ -107,7 +107,7 @@ def processed(files: dict[str, bytes]) -> list[int]:
 
 def of_whole_files(files: dict[str, bytes]) -> list[int]:
     lines = [line for name, content in files.items() if name.endswith("all.jsonl") for line in content.splitlines()]
-    return sorted(sample for line in lines for sample in json.loads(line)[0])
+    return sorted(sample for line in lines for sample in json.loads(line)[1])
 
 
 def metrics(task: TrialTask) -> dict[str, Any]:
@@ -228,6 +228,7 @@ def test_the_model_that_the_experiment_starts_from_is_known_to_later_attempts(
         (folder / "weights").write_text("7")
         model = context.checkpoint.upload(folder, {"steps_completed": 9})
     in_trial.set_info(latest_checkpoint=model)
+    info._load.cache_clear()
     sources = []
 
     class Reads(TorchBatchProcessor):
@@ -246,6 +247,7 @@ def test_the_model_that_the_experiment_starts_from_is_known_to_later_attempts(
         set(in_trial.api.checkpoints) - {model}, key=lambda uuid: in_trial.api.checkpoints[uuid]["steps_completed"]
     )
     in_trial.set_info(latest_checkpoint=latest, run=2)
+    info._load.cache_clear()
     torch_batch_process(Reads, list(range(8)), checkpoint_interval=2)
     assert sources == [model, model]
     assert model in in_trial.api.checkpoints
@@ -263,6 +265,7 @@ def test_progress_of_another_trial_is_not_taken_for_its_own(in_trial: TrialTask)
 
     torch_batch_process(Sees, list(range(6)))
     in_trial.set_info(latest_checkpoint=in_trial.newest_checkpoint(), trial_id=8)
+    info._load.cache_clear()
     torch_batch_process(Sees, list(range(6)))
     assert seen == [*range(6), *range(6)]
 
@@ -311,7 +314,7 @@ def test_off_cluster_it_processes_all_and_stores_the_output(storage: str, caplog
                 (folder / f"{batch_idx}").write_text(str(batch.tolist()))
 
     torch_batch_process(Writes, list(range(5)), 2, checkpoint_interval=1, checkpoint_storage=storage)
-    (folder,) = Path(storage).glob("*-*")
+    (folder,) = (path for path in Path(storage).iterdir() if not path.name.startswith("."))
     assert {path.name: path.read_text() for path in (folder / "rank0").iterdir()} == {
         "0": "[0, 1]",
         "1": "[2, 3]",
