@@ -136,6 +136,8 @@ async def test_a_command_that_may_be_on_several_nodes_starts_on_each_and_another
     assert {rank: info.agent_id for rank, info in infos.items()} == {0: "left", 1: "right"}
     assert all(info.container_slot_counts == [2, 2] and len(info.container_addrs) == 2 for info in infos.values())
     assert view.slots == ["left/left-0", "left/left-1", "right/right-0", "right/right-1"]
+    lines, _ = await world.services[UserTasks].logs(ALICE, task.id)
+    assert sorted(line.text for line in lines) == ["node 0", "node 1"], "each node counts its own records"
     # What fits on one is on one.
     small = await start(world, spread(2))
     assert len({slot.partition("-")[0] for slot in (await ended(world, small.id)).slots}) == 1
