@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from detlab import client as client
     from detlab import core as core
     from detlab import errors as errors
-    from detlab import experiment as experiment
     from detlab import experimental as experimental
     from detlab import pytorch as pytorch
     from detlab import util as util
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from detlab.info import TrialInfo as TrialInfo
     from detlab.info import get_cluster_info as get_cluster_info
     from detlab.isolated_import import import_from_path as import_from_path
-    from detlab.remote_functions import remote as remote
 
     __version__: str
 
