@@ -143,7 +143,7 @@ class Destination:
 
     def _created(self, name: str) -> dict[str, Any]:
         try:
-            return self.api.post("experiments/create", name=name)
+            return self.api.post("experiments/create", {"name": name})
         except TrackingRefusal as refusal:
             if refusal.error_code == "RESOURCE_ALREADY_EXISTS":
                 raise _Exists from refusal
@@ -207,7 +207,7 @@ class Destination:
         }
         for attempt in range(5):
             try:
-                reply = self.api.post("runs/create", again=False, **body)
+                reply = self.api.post("runs/create", body, again=False)
                 return str(reply["run"]["info"]["run_id"])
             except ClusterUnreachable:
                 if attempt == 4:
@@ -227,24 +227,24 @@ class Destination:
     def log(self, run_id: str, batch: Mapping[str, Sequence[Any]]) -> None:
         """Log metrics, parameters and tags, all of them or none; again changes nothing."""
         if any(batch.values()):
-            self.api.post("runs/log-batch", run_id=run_id, **batch)
+            self.api.post("runs/log-batch", {"run_id": run_id, **batch})
 
     def end(self, run_id: str, run: ForeignRun) -> None:
         """Say how a run has ended."""
         more = {} if run.ended_ms is None else {"end_time": max(run.ended_ms, 0)}
-        self.api.post("runs/update", run_id=run_id, status=run.status, **more)
+        self.api.post("runs/update", {"run_id": run_id, "status": run.status, **more})
 
     def log_inputs(self, run_id: str, datasets: Sequence[Any], models: Sequence[str]) -> None:
         """Log the data sets and models that a run uses."""
         if datasets or models:
             used = [{"model_id": one} for one in models]
-            self.api.post("runs/log-inputs", run_id=run_id, datasets=list(datasets), models=used)
+            self.api.post("runs/log-inputs", {"run_id": run_id, "datasets": list(datasets), "models": used})
 
     def log_outputs(self, run_id: str, models: Sequence[tuple[str, int]]) -> None:
         """Log the models that a run has made."""
         if models:
             made = [{"model_id": one, "step": step} for one, step in models]
-            self.api.post("runs/outputs", run_id=run_id, models=made)
+            self.api.post("runs/outputs", {"run_id": run_id, "models": made})
 
     def put_file(self, place: str, run_id: str, path: str, file: BinaryIO, size: int) -> None:
         """Upload a file of a run; one of the same path is replaced."""
@@ -252,7 +252,8 @@ class Destination:
 
     def files_there(self, run_id: str) -> set[tuple[str, int]]:
         """Return path and size of the files that a run has already."""
-        found, pending = set(), [""]
+        found: set[tuple[str, int]] = set()
+        pending = [""]
         while pending and len(found) < MOST_FILES:
             folder = pending.pop()
             reply = self.api.get("artifacts/list", run_id=run_id, **({"path": folder} if folder else {}))
@@ -268,18 +269,18 @@ class Destination:
     def create_model(self, place: str, run_id: str, model: ForeignModel, tags: Mapping[str, str]) -> str:
         """Begin a logged model; return its id."""
         params = [{"key": key, "value": value} for key, value in model.params.items()]
-        reply = self.api.post(
-            "logged-models",
-            experiment_id=place,
-            name=model.name,
-            model_type=model.model_type,
-            source_run_id=run_id,
-            params=params[:100],
-            tags=[{"key": key, "value": value} for key, value in tags.items()][:1000],
-        )
+        body = {
+            "experiment_id": place,
+            "name": model.name,
+            "model_type": model.model_type,
+            "source_run_id": run_id,
+            "params": params[:100],
+            "tags": [{"key": key, "value": value} for key, value in tags.items()][:1000],
+        }
+        reply = self.api.post("logged-models", body)
         made = str(reply["model"]["info"]["model_id"])
         if params[100:]:
-            self.api.post(f"logged-models/{made}/params", params=params[100:1000])
+            self.api.post(f"logged-models/{made}/params", {"params": params[100:1000]})
         return made
 
     def put_model_file(self, place: str, model_id: str, path: str, file: BinaryIO, size: int) -> None:

@@ -149,7 +149,7 @@ class RegistryCopies:
             if wanted is None:
                 self._left_out.add("aliases that cannot be labels", f"{one.name}: {label}")
             elif wanted.casefold() not in held:
-                self._api.post("registered-models/alias", name=str(view.id), alias=wanted, version=number)
+                self._api.post("registered-models/alias", {"name": str(view.id), "alias": wanted, "version": number})
 
     def _register(self, view: ModelView, version: ForeignVersion, key: str) -> str:
         if version.model in self._copies.models:
@@ -158,12 +158,11 @@ class RegistryCopies:
             source = f"runs:/{self._copies.runs[version.run]}/{version.folder}"
         tags = {name: value[:VALUE_CHARS] for name, value in version.tags.items() if key_of(name) == name}
         tags |= {SOURCE_TAG: key, NUMBER_KEY: str(version.number)}
-        reply = self._api.post(
-            "model-versions/create",
-            again=False,
-            name=str(view.id),
-            source=source,
-            description=version.description[:DESCRIPTION_CHARS],
-            tags=[{"key": name, "value": value} for name, value in tags.items()],
-        )
+        body = {
+            "name": str(view.id),
+            "source": source,
+            "description": version.description[:DESCRIPTION_CHARS],
+            "tags": [{"key": name, "value": value} for name, value in tags.items()],
+        }
+        reply = self._api.post("model-versions/create", body, again=False)
         return str(reply["model_version"]["version"])

@@ -84,27 +84,29 @@ class TrackingApi:
         self._sleep = sleep
         self.stopped = threading.Event()
 
-    def get(self, path: str, **params: Any) -> dict[str, Any]:
+    def get(self, path: str, /, **params: Any) -> dict[str, Any]:
         """Ask for something of the tracking API."""
         return self.ask("GET", TRACKING + path, params=params)
 
-    def post(self, path: str, *, again: bool = True, **body: Any) -> dict[str, Any]:
+    def post(self, path: str, body: Mapping[str, Any], *, again: bool = True) -> dict[str, Any]:
         """Change something by the tracking API.
 
         Args:
             path: Below `api/2.0/mlflow/`.
+            body: The message.
             again: Whether to ask again where it is not known whether the request has arrived.
-            body: Fields of the message.
         """
         return self.ask("POST", TRACKING + path, body=body, again=again)
 
-    def pages(self, verb: str, path: str, key: str, **fields: Any) -> Iterator[dict[str, Any]]:
+    def pages(self, verb: str, path: str, key: str, /, **fields: Any) -> Iterator[dict[str, Any]]:
         """Yield the items of a list, page by page."""
         token = ""
         for _ in range(MOST_PAGES):
             asked = {**fields, **({"page_token": token} if token else {})}
-            way = {"params": asked} if verb == "GET" else {"body": asked}
-            reply = self.ask(verb, TRACKING + path, **way)
+            if verb == "GET":
+                reply = self.ask(verb, TRACKING + path, params=asked)
+            else:
+                reply = self.ask(verb, TRACKING + path, body=asked)
             items = reply.get(key) or []
             if not isinstance(items, list):
                 raise self._odd(path)

@@ -171,12 +171,14 @@ class WandbFolder:
 
     def _summary_tags(self, summary: Mapping[str, bytes]) -> dict[str, str]:
         """Return the texts of a summary; its numbers are metrics."""
-        found = {}
+        found: dict[str, str] = {}
+        media = _media(summary)
         for key, said in summary.items():
-            value = _json(said)
-            if key in _INNER or (isinstance(value, dict) and "_type" in value):
+            if key.partition(".")[0] in _INNER or any(key == name or key.startswith(f"{name}.") for name in media):
                 continue
-            found.update((f"summary.{name}", one) for name, one in _flat(key, value) if isinstance(one, str))
+            for name, one in _flat(key, _json(said)):
+                if isinstance(one, str) and one not in _NAMED:
+                    found[f"summary.{name}"] = one
         return found
 
     # --- its values
@@ -210,15 +212,14 @@ class WandbFolder:
                 yield ForeignPoint(f"summary/{key}", value, time_ms, step)
 
     def _numbers(self, row: Mapping[str, bytes], where: str, *, counted: bool = True) -> Iterator[tuple[str, float]]:
+        media = _media(row)
+        if counted:
+            for name in media:
+                self._left_out.add("media in rows (images, tables, histograms, …)", f"{where}: {name}")
         for key, said in row.items():
-            if key in _INNER:
+            if key.partition(".")[0] in _INNER or any(key == name or key.startswith(f"{name}.") for name in media):
                 continue
-            value = _json(said)
-            if isinstance(value, dict) and isinstance(value.get("_type"), str):
-                if counted:
-                    self._left_out.add("media in rows (images, tables, histograms, …)", f"{where}: {key}")
-                continue
-            for name, one in _flat(key, value):
+            for name, one in _flat(key, _json(said)):
                 number = _number(one)
                 if number is not None:
                     yield name, number
@@ -324,6 +325,15 @@ def _flat(key: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
             yield from _flat(f"{key}.{name}", inner, depth + 1)
     elif value is not _NONE:
         yield key, value
+
+
+def _media(row: Mapping[str, bytes]) -> list[str]:
+    """Return the keys of a row that are pictures, tables and the like, as one value or several: they have a `_type`."""
+    found = [key.removesuffix("._type") for key in row if key.endswith("._type")]
+    for key, said in row.items():
+        if b'"_type"' in said and isinstance(value := _json(said), dict) and "_type" in value:
+            found.append(key)
+    return found
 
 
 def _number(value: Any) -> float | None:

@@ -23,15 +23,15 @@ def print_report(report: ImportReport) -> None:
         say(f"… {report.runs(FAILED):,} runs in all; --json has the others")
     if report.counts["pickles"]:
         say(
-            f"{report.counts['pickles']:,} files are pickles: loading one runs code of whoever made it. What they are of"
-            " has the tag detlab.import.pickles."
+            f"{report.counts['pickles']:,} files are pickles: loading one runs code of whoever made it. Their runs and"
+            " models have the tag detlab.import.pickles."
         )
     if report.left_out:
         say("Left out:")
-        for why, one in report.left_out.items():
-            shown = ", ".join(clean(example) for example in one.examples)
-            more = ", …" if one.count > len(one.examples) else ""
-            say(f"  {one.count:,} {why}{f' ({shown}{more})' if shown else ''}")
+        for why, found in report.left_out.items():
+            shown = ", ".join(clean(example) for example in found.examples)
+            more = ", …" if found.count > len(found.examples) else ""
+            say(f"  {found.count:,} {why}{f' ({shown}{more})' if shown else ''}")
     if report.failures:
         say("Run the same command again to try those that were not copied.")
 

@@ -16,7 +16,7 @@ COMMANDS = {"import": "Copy runs, files and models from MLflow or W&B."}
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@click.group()
+@click.group(name="import")
 def import_() -> None:
     """Copy runs, their files and models from another tracking system into yours.
 
@@ -32,7 +32,7 @@ def import_() -> None:
 
 
 def _options(function: F) -> F:
-    options: list[Callable[[F], F]] = [
+    options: list[Callable[[Any], Any]] = [
         workspace_option("The workspace that they are to lie in, whose members see them. Default: your personal one."),
         project_option("The project for all of them. Default: one of the name of each experiment."),
         click.option("--no-files", is_flag=True, help="Leave out files and models."),
@@ -45,6 +45,7 @@ def _options(function: F) -> F:
 
 
 _EXPERIMENTS = "Only this experiment, by its name or id; repeat it."
+_PROJECTS = "Only this project of W&B; repeat it."
 
 
 @import_.command()
