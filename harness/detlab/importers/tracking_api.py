@@ -193,7 +193,7 @@ class TrackingApi:
         again: bool = True,
         begin: Callable[[], object] = lambda: None,
         sink: Callable[[bytes], object] | None = None,
-        most: int = MOST_BYTES,
+        most: int | None = None,
     ) -> bytes:
         import httpx
 
@@ -207,7 +207,7 @@ class TrackingApi:
                     verb, self._prefix + path, params=params or None, content=content(), headers=headers
                 ) as reply:
                     if reply.is_success:
-                        return self._taken(reply, path, sink, most)
+                        return self._taken(reply, path, sink, MOST_BYTES if most is None else most)
                     refusal = self._refusal(reply, path)
                     wait = float(_seconds(reply.headers.get("Retry-After"))) if reply.status_code in _PASSING else None
             except httpx.TransportError as error:

@@ -14,7 +14,7 @@ import pytest
 
 from detlab.client.transport.calls import Retries
 from detlab.errors import ClusterUnreachable
-from detlab.importers.foreign import ForeignExperiment, ForeignRun
+from detlab.importers.foreign import ForeignExperiment, ForeignFile, ForeignRun
 from detlab.importers.left_out import LeftOut
 from detlab.importers.mlflow.server import MlflowServer
 from detlab.importers.threads import work_off
@@ -97,9 +97,12 @@ def test_pages_are_followed_to_their_end_and_deleted_ones_counted() -> None:
     ],
 )
 def test_answers_that_are_none_end_the_import_with_a_word(body: bytes, said: str) -> None:
-    with serving(lambda *_: (200, body, {})) as url, opened(url) as source:
-        with pytest.raises(TrackingRefusal, match=said):
-            source.experiments()
+    with (
+        serving(lambda *_: (200, body, {})) as url,
+        opened(url) as source,
+        pytest.raises(TrackingRefusal, match=said),
+    ):
+        source.experiments()
 
 
 def test_a_redirect_is_not_followed_and_large_replies_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,13 +116,12 @@ def test_a_redirect_is_not_followed_and_large_replies_are_not_read(monkeypatch: 
         source.experiments()
     assert len(asked) == 1
     monkeypatch.setattr("detlab.importers.tracking_api.MOST_BYTES", 1000)
-    with serving(lambda *_: reply({"experiments": ["x" * 5000]})) as url, opened(url) as source:
-        source.api._send.__kwdefaults__["most"] = 1000
-        try:
-            with pytest.raises(TrackingRefusal, match="has over"):
-                source.experiments()
-        finally:
-            source.api._send.__kwdefaults__["most"] = 256 * 1024**2
+    with (
+        serving(lambda *_: reply({"experiments": ["x" * 5000]})) as url,
+        opened(url) as source,
+        pytest.raises(TrackingRefusal, match="has over"),
+    ):
+        source.experiments()
 
 
 def test_what_passes_is_asked_again_and_what_does_not_is_said() -> None:
@@ -193,9 +195,9 @@ def test_files_that_a_server_lists_outside_of_the_folder_are_left_out() -> None:
 
 
 def test_a_file_larger_than_allowed_is_not_read_to_its_end() -> None:
-    with serving(lambda *_: (200, b"x" * 10_000_000, {})) as url, opened(url) as source:
-        with source.open(next(iter([type("F", (), {"place": ("get-artifact", {})})()]))) as (_, size):
-            assert 1000 < size < 9_000_000
+    file = ForeignFile("a", None, ("get-artifact", {}))
+    with serving(lambda *_: (200, b"x" * 10_000_000, {})) as url, opened(url) as source, source.open(file) as (_, size):
+        assert 1000 < size < 9_000_000
 
 
 def test_values_are_numbers_whatever_a_server_says() -> None:

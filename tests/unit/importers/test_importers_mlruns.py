@@ -8,13 +8,13 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from import_files import mlrun, unpacked, write
 
 from detlab.errors import DetlabError
 from detlab.importers.folders import Unreadable, read_yaml
 from detlab.importers.importing import mlflow_source
 from detlab.importers.left_out import LeftOut
 from detlab.importers.mlflow.folder import MlflowFolder
+from testbed.foreign_runs import mlrun, unpacked, write
 
 
 def counts(left_out: LeftOut) -> dict[str, int]:

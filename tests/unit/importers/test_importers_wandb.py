@@ -9,7 +9,6 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from import_files import BLOCK, exit_record, item, log_of, part, row, start, unpacked, varint, wandb_run, write
 
 from detlab.errors import DetlabError
 from detlab.importers.folders import Unreadable
@@ -17,6 +16,7 @@ from detlab.importers.left_out import LeftOut
 from detlab.importers.wandb import records as of
 from detlab.importers.wandb.log import LogDamage, records
 from detlab.importers.wandb.runs import WandbFolder
+from testbed.foreign_runs import BLOCK, exit_record, item, log_of, part, row, start, unpacked, varint, wandb_run, write
 
 
 def read(folder: Path) -> tuple[WandbFolder, dict[str, object], dict[str, int]]:

@@ -1,20 +1,28 @@
-"""Folders for the tests of importers: what the real packages have written, and logs of W&B made by hand."""
+"""Runs of other systems for the tests of importers: what the real packages have written, logs made by hand, a server."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import struct
+import subprocess
+import time
+import urllib.request
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-FILES = Path(__file__).parent / "files"
+from detlab.testing.ports import free_port
+
+FILES = Path(__file__).parent
 BLOCK = 32 * 1024
 
 
 def unpacked(name: str, folder: Path) -> Path:
-    """Unpack an archive of `files/`; return the folder."""
+    """Unpack an archive of this folder; return the folder."""
     with zipfile.ZipFile(FILES / name) as archive:
         archive.extractall(folder)
     return folder
@@ -104,3 +112,68 @@ def wandb_run(root: Path, data: bytes, name: str = "offline-run-20261130_000000-
     (folder / "files").mkdir(parents=True, exist_ok=True)
     (folder / f"run-{name.rpartition('-')[2]}.wandb").write_bytes(data)
     return folder
+
+
+# --- a server of MLflow
+
+
+ROOT = Path(__file__).parents[3]
+MAKE_MLRUNS = FILES / "make_mlruns.py"
+PYTHONS = {"3": ROOT / ".venv-mlflow" / "bin" / "python", "2": ROOT / ".venv-mlflow2" / "bin" / "python"}
+"""Python with a version of MLflow, in an environment of its own."""
+
+
+@contextmanager
+def mlflow_server(version: str, folder: Path) -> Iterator[str]:
+    """Start a tracking server: of MLflow 3 on SQLite with files behind it, of MLflow 2 on a folder; yield its address.
+
+    MLflow 2 does not know the SQLAlchemy of today, and its own launcher wants gunicorn: Flask's will do.
+    """
+    port = free_port()
+    folder.mkdir(parents=True)
+    python = str(PYTHONS[version])
+    environment = {"PATH": os.defpath, "HOME": str(folder), "MLFLOW_DISABLE_TELEMETRY": "true"}
+    if version == "3":
+        command = [python, "-W", "ignore", "-m", "mlflow", "server", "--workers", "1", "--port", str(port)]
+        command += ["--backend-store-uri", f"sqlite:///{folder}/runs.db", "--artifacts-destination", f"{folder}/files"]
+    else:
+        command = [python, "-W", "ignore", "-m", "flask", "--app", "mlflow.server:app", "run", "--port", str(port)]
+        place = str(folder / "mlruns")
+        environment |= {"_MLFLOW_SERVER_FILE_STORE": place, "_MLFLOW_SERVER_ARTIFACT_ROOT": place}
+    log = (folder / "server.log").open("wb")
+    process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder, start_new_session=True)
+    try:
+        _await(f"http://127.0.0.1:{port}/health", process, folder / "server.log")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        log.close()
+
+
+def _await(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + 120
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError(f"MLflow's server does not answer: {log.read_text(errors='replace')[-3000:]}")
+
+
+def make_mlruns(version: str, where: str, folder: Path) -> None:
+    """Log the runs of `make_mlruns.py` to a server, or into a folder, with the real client."""
+    environment = {
+        "PATH": os.defpath,
+        "HOME": str(folder),
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "GIT_PYTHON_REFRESH": "q",
+    }
+    command = [str(PYTHONS[version]), "-W", "ignore", str(MAKE_MLRUNS), where]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
