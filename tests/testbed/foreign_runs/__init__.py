@@ -1,4 +1,4 @@
-"""Runs of other systems for the tests of importers: what the real packages have written, logs made by hand, a server."""
+"""Runs of other systems, for tests of importers: what the real packages have written, logs made by hand, a server."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ async def det(door: Any, *arguments: str, user: str = "alice") -> asyncio.subpro
     """Start `det` against the master."""
     environment = {**os.environ, "DET_URL": door.base, "DET_TOKEN": f"user:{user}", "HOME": str(door.folder)}
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "detlab.cli", *arguments),
+        *(sys.executable, "-c", "from detlab.cli import main; main()", *arguments),
         env=environment,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
