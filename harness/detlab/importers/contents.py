@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from detlab.importers.destination import FROM_TAG, SOURCE_TAG, Entry, metric_entry
-from detlab.importers.foreign import NAME_TAG, PARENT_TAG, ForeignPoint, ForeignRun, ImportSource
+from detlab.importers.foreign import NAME_TAG, PARENT_TAG, ForeignPoint, ForeignRun, ImportSource, origin_of
 from detlab.importers.left_out import LeftOut
 from detlab.importers.names import KEY_CHARS, VALUE_CHARS, key_of
 
@@ -50,7 +50,7 @@ class RunContents:
             if key not in {PARENT_TAG, NAME_TAG} and not key.startswith(OURS)
         }
         kept = self._fitting(theirs, "tags")
-        self.tags = {SOURCE_TAG: self.key, FROM_TAG: self.source.label[-500:], **kept}
+        self.tags = {SOURCE_TAG: self.key, FROM_TAG: origin_of(self.source), **kept}
         self.params = self._fitting(self.run.params, "parameters")
 
     def _fitting(self, values: Mapping[str, str], what: str) -> dict[str, str]:

@@ -185,7 +185,7 @@ class RunCopies:
         try:
             self._copy(job)
         except TrackingRefusal as refusal:
-            if refusal.general:
+            if refusal.ends(self._source.label):
                 raise
             self._report.failed(job.experiment, job.run.id, refusal.message)
         except Unreadable as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from detlab.errors import ClusterUnreachable, Conflict, Forbidden
 from detlab.importers.foreign import ForeignExperiment, ForeignModel, ForeignPoint, ForeignRun
-from detlab.importers.names import project_name
+from detlab.importers.names import VALUE_CHARS, key_of, project_name
 from detlab.importers.tracking_api import TrackingApi, TrackingRefusal
 from detlab.schemas.wire import encode_floats
 
@@ -29,6 +30,8 @@ DEFAULT = "Default"
 """MLflow's experiment for what names none: the project `Uncategorized` of a personal workspace."""
 MOST_PLACES, PAGE = 200, 1000
 MOST_FILES = 20_000
+MOST_PLACE_TAGS, TAGS_CHARS = 150, 90_000
+"""Tags of a project, and their characters."""
 BATCH, BATCH_TAGS, BATCH_PARAMS = 1000, 100, 100
 """Entries of one request, and tags and parameters among them."""
 MOST_CREATED_TAGS = 900
@@ -136,14 +139,17 @@ class Destination:
                 found = self.find(experiment)
                 if found is None:
                     with suppress(_Exists):
-                        reply = self._created(self._full(name))
-                        found = str(reply["experiment_id"])
+                        found = self._created(self._full(name), {} if self._project else experiment.tags)
                 self._places[name] = found or self.find(experiment) or ""
             return self._places[name]
 
-    def _created(self, name: str) -> dict[str, Any]:
+    def _created(self, name: str, tags: Mapping[str, str]) -> str:
+        fitting = [(key, value[:VALUE_CHARS]) for key, value in tags.items() if key_of(key) == key]
+        size = itertools.accumulate(len(value) for _, value in fitting)
+        kept = [one for one, before in zip(fitting, size, strict=True) if before <= TAGS_CHARS][:MOST_PLACE_TAGS]
+        body = {"name": name, "tags": [{"key": key, "value": value} for key, value in kept]}
         try:
-            return self.api.post("experiments/create", {"name": name})
+            return str(self.api.post("experiments/create", body)["experiment_id"])
         except TrackingRefusal as refusal:
             if refusal.error_code == "RESOURCE_ALREADY_EXISTS":
                 raise _Exists from refusal

@@ -16,6 +16,8 @@ from detlab.storage.formats import format_of
 
 Put = Callable[[str, BinaryIO, int], object]
 """Called with (path, bytes, their number)."""
+PICKLE_ENDINGS = (".pkl", ".pickle", ".joblib", ".pt", ".pth", ".bin", ".ckpt")
+"""By which a file is judged that is there already, from an import that was stopped: it is not read again."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class FileCopies:
         return sum(self._one(one, put, of, (one.path, one.size) in there) for one in files)
 
     def _one(self, file: ForeignFile, put: Put, of: str, there: bool) -> bool:
+        if there:
+            return file.path.lower().endswith(PICKLE_ENDINGS)
         try:
             with self.source.open(file) as (stream, size):
                 if size > self.most:
@@ -67,14 +71,13 @@ class FileCopies:
                     return False
                 pickled = _is_pickled(stream)
                 stream.seek(0)
-                if not there:
-                    put(file.path, stream, size)
-                    self.report.add(files=1, bytes=size)
+                put(file.path, stream, size)
+                self.report.add(files=1, bytes=size)
         except Unreadable as error:
             self._left_out.add("files that cannot be read", f"{of}: {error}")
             return False
         except TrackingRefusal as refusal:
-            if refusal.general:
+            if refusal.ends(self.source.label):
                 raise
             self._left_out.add("files that were refused", f"{of}: {file.path}: {refusal.message}")
             return False

@@ -147,8 +147,17 @@ class ImportSource(Protocol):
     def registered(self) -> Iterator[ForeignRegisteredModel]:
         """Yield the registered models."""
 
+    def stop(self) -> None:
+        """Have threads that wait for it end: the import was interrupted."""
+
     def close(self) -> None:
         """Close connections."""
+
+
+def origin_of(source: ImportSource) -> str:
+    """Return where copies say that they come from: an address, or the last name of a folder."""
+    label = source.label
+    return label[-500:] if "://" in label else label.rstrip("/").rpartition("/")[2][-500:]
 
 
 def digest_of(run: ForeignRun, files: Sequence[ForeignFile], models: Sequence[ForeignModel]) -> str:

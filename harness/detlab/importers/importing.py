@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from detlab.client.operations import workspaces
-from detlab.errors import DetlabError, Forbidden
+from detlab.errors import ConfigError, DetlabError, Forbidden, Problem
 from detlab.importers.copying import CopyOptions, Progress, RunCopies
-from detlab.importers.destination import Destination
+from detlab.importers.destination import DEFAULT, Destination
 from detlab.importers.foreign import ImportSource
 from detlab.importers.left_out import LeftOut
 from detlab.importers.mlflow.folder import MlflowFolder
@@ -18,6 +18,7 @@ from detlab.importers.registry import RegistryCopies
 from detlab.importers.report import ImportReport
 from detlab.importers.tracking_api import TrackingApi
 from detlab.importers.wandb.runs import WandbFolder
+from detlab.schemas.wire.workspaces import folder_name
 
 if TYPE_CHECKING:
     from detlab.client.client import Client
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 PREFIX = "mlflow/"
 """Below which the master speaks MLflow's protocol."""
+NOWHERE = "Uncategorized"
+"""The project of a personal workspace for what names none."""
 _DATABASE = b"SQLite format 3\x00"
 
 
@@ -113,15 +116,34 @@ def run_import(
     if not options.dry:
         client.session.address.unchanged("POST")
     api = TrackingApi(client.session.http, f"the cluster {client.address.url}", prefix=PREFIX)
-    to = Destination(api, view, project)
+    to = Destination(api, view, _project(project, personal=view is None))
     to.check()
     named = "" if view is None else f"{view.owner}/{view.name}"
     report = ImportReport(source.label, named, options.dry, left_out)
-    copies = RunCopies(source, to, report, options, progress=progress, stop=api.stopped.set)
+
+    def stop() -> None:
+        api.stopped.set()
+        source.stop()
+
+    copies = RunCopies(source, to, report, options, progress=progress, stop=stop)
     copies.copy()
     if options.files:
         RegistryCopies(source, client, api, copies, report, workspace=named, dry=options.dry).copy()
     return report
+
+
+def _project(name: str, *, personal: bool) -> str:
+    """Return the name of the project for all runs, as the protocol has it.
+
+    Raises:
+        ConfigError: It cannot be one.
+    """
+    if not name or (personal and name == NOWHERE):
+        return DEFAULT if name else ""
+    try:
+        return folder_name(name)
+    except ValueError as error:
+        raise ConfigError([Problem("project", str(error))], f"{name[:200]!r} cannot be a project: {error}") from error
 
 
 def _workspace(client: Client, name: str) -> WorkspaceView | None:

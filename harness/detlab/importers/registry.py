@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from detlab.errors import ApiError
 from detlab.importers.copying import RunCopies
 from detlab.importers.destination import FROM_TAG, SOURCE_TAG
-from detlab.importers.foreign import ForeignRegisteredModel, ForeignVersion, ImportSource
+from detlab.importers.foreign import ForeignRegisteredModel, ForeignVersion, ImportSource, origin_of
 from detlab.importers.names import VALUE_CHARS, key_of, label_of, registered_name
 from detlab.importers.report import ImportReport
 from detlab.importers.tracking_api import TrackingApi, TrackingRefusal
@@ -100,7 +100,7 @@ class RegistryCopies:
             for version in versions:
                 self._version(one, view, version, there)
         except TrackingRefusal as refusal:
-            if refusal.general:
+            if refusal.ends(self._source.label):
                 raise
             self._left_out.add("registered models that were refused", f"{one.name}: {refusal.message}")
         except ApiError as error:
@@ -115,7 +115,7 @@ class RegistryCopies:
 
     def _made(self, one: ForeignRegisteredModel) -> ModelView:
         metadata = {key: value[:VALUE_CHARS] for key, value in one.tags.items() if key_of(key) == key}
-        metadata |= {SOURCE_TAG: self._key(one), FROM_TAG: self._source.label[-500:]}
+        metadata |= {SOURCE_TAG: self._key(one), FROM_TAG: origin_of(self._source)}
         name = registered_name(one.name)
         made = self._client.create_model(name, one.description[:DESCRIPTION_CHARS], metadata, workspace=self._workspace)
         return made.view

@@ -29,6 +29,8 @@ IN_MEMORY = 8 * 1024**2
 _CHUNK = 1024**2
 _PASSING = frozenset({429, 502, 503, 504})
 _STOPPED_SECONDS = 0.25
+LONGEST_WAIT = 60
+"""Seconds that a server may ask to wait; what takes longer, such as a limit per day, ends the import."""
 
 
 class TrackingRefusal(ApiError):
@@ -36,23 +38,29 @@ class TrackingRefusal(ApiError):
 
     Attributes:
         error_code: MLflow's name of it.
+        server: The name of the server.
     """
 
     default_code = "import.refused"
 
-    def __init__(self, message: str, *, status: int, error_code: str, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, server: str, status: int, error_code: str, hint: str | None = None) -> None:
         super().__init__(message, status=status, hint=hint)
-        self.error_code = error_code
+        self.server, self.error_code = server, error_code
 
     @property
     def absent(self) -> bool:
         """Whether there is no such thing, or no such route."""
         return self.status == 404
 
-    @property
-    def general(self) -> bool:
-        """Whether it is not about one run: a token, a right, a quota."""
-        return self.status in {401, 403, 429, 503} or self.error_code == "RESOURCE_EXHAUSTED"
+    def ends(self, source: str) -> bool:
+        """Whether nothing more can be copied: it is about a token, a right here, a quota, and not about one run.
+
+        Args:
+            source: The name of the server that is read, which may keep single things to itself.
+        """
+        if self.status == 403:
+            return self.server != source
+        return self.status in {401, 429, 503} or self.error_code == "RESOURCE_EXHAUSTED"
 
 
 class Stopped(Exception):
@@ -209,7 +217,7 @@ class TrackingApi:
                     if reply.is_success:
                         return self._taken(reply, path, sink, MOST_BYTES if most is None else most)
                     refusal = self._refusal(reply, path)
-                    wait = float(_seconds(reply.headers.get("Retry-After"))) if reply.status_code in _PASSING else None
+                    wait = _seconds(reply.headers.get("Retry-After")) if reply.status_code in _PASSING else None
             except httpx.TransportError as error:
                 failures += 1
                 pause = self._retries.delay(failures, refused=isinstance(error, httpx.ConnectError)) if again else None
@@ -217,10 +225,10 @@ class TrackingApi:
                     raise self._unreachable(error) from error
             else:
                 failures += 1
-                pause = None if wait is None else self._retries.delay(failures)
+                pause = None if wait is None or wait > LONGEST_WAIT else self._retries.delay(failures)
                 if pause is None:
                     raise refusal
-                pause = max(pause, wait or 0.0)
+                pause = max(pause, float(wait or 0))
             self.wait(pause)
 
     def _taken(self, reply: httpx.Response, path: str, sink: Callable[[bytes], object] | None, most: int) -> bytes:
@@ -262,17 +270,17 @@ class TrackingApi:
         else:
             code, text = "", f"HTTP status {status} for {path.partition('?')[0]}"
         hint = None
-        if status in {401, 403} and not text:
-            text = f"HTTP status {status}"
+        if status == 401:
+            hint = "Is the token right, and for this server? MLFLOW_TRACKING_TOKEN, or for the cluster: det user whoami"
         if 300 <= status < 400:
             text = f"the address leads elsewhere (HTTP status {status}): no login page is followed"
-        return TrackingRefusal(f"{self.name} answered: {text[:2000]}", status=status, error_code=code, hint=hint)
+        message = f"{self.name} answered: {text[:2000]}"
+        return TrackingRefusal(message, server=self.name, status=status, error_code=code, hint=hint)
 
     def _odd(self, path: str, what: str = "is none of MLflow's") -> TrackingRefusal:
         hint = "Is the address that of a tracking server, without a page of it?"
-        return TrackingRefusal(
-            f"the answer of {self.name} to {path.partition('?')[0]} {what}", status=200, error_code="", hint=hint
-        )
+        message = f"the answer of {self.name} to {path.partition('?')[0]} {what}"
+        return TrackingRefusal(message, server=self.name, status=200, error_code="", hint=hint)
 
     def _unreachable(self, error: Exception) -> ClusterUnreachable:
         return ClusterUnreachable(
@@ -282,4 +290,4 @@ class TrackingApi:
 
 
 def _seconds(text: str | None) -> int:
-    return min(int(text), 120) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else 0
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -37,7 +38,8 @@ def serving(answer: Answer) -> Iterator[str]:
             for key, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(key, value)
             self.end_headers()
-            self.wfile.write(body)
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(body)
 
         do_GET = do_POST = do_PUT = _do  # noqa: N815  (names of the library)
 
@@ -132,7 +134,11 @@ def test_what_passes_is_asked_again_and_what_does_not_is_said() -> None:
     with serving(lambda *_: reply(refusal, 403)) as url, opened(url) as source:
         with pytest.raises(TrackingRefusal, match=r"127\.0\.0\.1.* answered: no") as error:
             source.experiments()
-        assert (error.value.error_code, error.value.general) == ("PERMISSION_DENIED", True)
+        assert (error.value.error_code, error.value.ends("another"), error.value.ends(url)) == (
+            "PERMISSION_DENIED",
+            True,
+            False,
+        )
     with opened("http://127.0.0.1:9") as source, pytest.raises(ClusterUnreachable, match="run the same command again"):
         source.experiments()
 
@@ -238,6 +244,15 @@ def test_jobs_are_worked_off_and_the_first_error_stops_all() -> None:
         work_off(jobs(), work, 4, stopped.set)
     assert stopped.is_set()
     assert len(taken) < 1000
+
+
+def test_a_limit_per_day_is_not_waited_for() -> None:
+    refusal = {"error_code": "REQUEST_LIMIT_EXCEEDED", "message": "too much today"}
+    answer = 429, json.dumps(refusal).encode(), {"Retry-After": "40000"}
+    with serving(lambda *_: answer) as url, opened(url) as source:
+        with pytest.raises(TrackingRefusal, match="too much today") as error:
+            source.experiments()
+        assert error.value.ends(url)
 
 
 def test_a_stopped_connection_waits_no_longer() -> None:

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 from detlab.errors import DetlabError
 from detlab.importers.folders import Unreadable, files_below, folders, opened, read_text, read_yaml
 from detlab.importers.foreign import (
+    NAME_TAG,
     ForeignExperiment,
     ForeignFile,
     ForeignModel,
@@ -66,6 +67,9 @@ class MlflowFolder:
         self.label = str(self._root)
         self._left_out = left_out
 
+    def stop(self) -> None:
+        """Do nothing: nobody is waited for."""
+
     def close(self) -> None:
         """Do nothing."""
 
@@ -74,7 +78,7 @@ class MlflowFolder:
     def experiments(self) -> list[ForeignExperiment]:
         """Return the experiments; deleted ones are counted."""
         for name in folders(self._root / TRASH):
-            self._left_out.add("deleted experiments", name)
+            self._left_out.add("deleted experiments", text(self._meta(self._root / TRASH / name), "name") or name)
         found = []
         for name in folders(self._root):
             if name in {TRASH, "models"} or (meta := self._meta(self._root / name)) is None:
@@ -101,18 +105,18 @@ class MlflowFolder:
 
     def _run(self, experiment: ForeignExperiment, folder: Path, meta: Mapping[str, Any]) -> ForeignRun:
         metrics = dict(self._files(folder / "metrics"))
-        status, ended = meta.get("status"), meta.get("end_time")
+        status, ended, tags = meta.get("status"), meta.get("end_time"), self._values(folder, "tags")
         datasets, models_in = self._inputs(folder)
         return ForeignRun(
             id=folder.name,
             experiment=experiment.id,
-            name=text(meta, "run_name") or text(meta, "name"),
+            name=text(meta, "run_name") or text(meta, "name") or tags.get(NAME_TAG, ""),
             user=text(meta, "user_id"),
             status=STATUSES[status - 1] if isinstance(status, int) and 0 < status <= len(STATUSES) else "FINISHED",
             started_ms=whole(meta.get("start_time")),
             ended_ms=whole(ended) if ended else None,
             params=self._values(folder, "params"),
-            tags=self._values(folder, "tags"),
+            tags=tags,
             metrics=tuple(metrics),
             datasets=datasets,
             models_in=models_in,
@@ -136,7 +140,9 @@ class MlflowFolder:
         try:
             with opened(folder, key) as file:
                 while line := file.readline(LINE_BYTES):
-                    point = _point(key, line)
+                    point, rest = _point(key, line), line
+                    while len(rest) == LINE_BYTES and not rest.endswith(b"\n"):
+                        rest = file.readline(LINE_BYTES)  # of a line that is none
                     if point is not None:
                         yield point
                     elif line.strip():

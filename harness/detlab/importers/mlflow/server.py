@@ -15,6 +15,7 @@ from detlab.client.transport.calls import Retries
 from detlab.client.transport.version import USER_AGENT
 from detlab.errors import DetlabError
 from detlab.importers.foreign import (
+    NAME_TAG,
     ForeignExperiment,
     ForeignFile,
     ForeignModel,
@@ -74,7 +75,10 @@ class MlflowServer:
         self.api = TrackingApi(self._http, self.label, retries=Retries(attempts=5))
         self._left_out = left_out
         self._file_bytes = file_bytes
-        self._artifacts: dict[str, str] = {}
+
+    def stop(self) -> None:
+        """Have threads that wait for the server end."""
+        self.api.stopped.set()
 
     def close(self) -> None:
         """Close the connections."""
@@ -138,7 +142,7 @@ class MlflowServer:
             try:
                 items = list(listed(folder))
             except TrackingRefusal as refusal:
-                if refusal.general and refusal.status != 403:
+                if refusal.ends(self.label):
                     raise
                 self._left_out.add("folders of files that the server does not list", f"{what}: {refusal.message}")
                 continue
@@ -251,7 +255,7 @@ def _run(experiment: ForeignExperiment, info: Mapping[str, Any], one: Mapping[st
     return ForeignRun(
         id=text(info, "run_id"),
         experiment=experiment.id,
-        name=text(info, "run_name"),
+        name=text(info, "run_name") or entries(data, "tags").get(NAME_TAG, ""),
         user=text(info, "user_id"),
         status=text(info, "status") or "FINISHED",
         started_ms=whole(info.get("start_time")),

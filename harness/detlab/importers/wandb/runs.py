@@ -74,6 +74,9 @@ class WandbFolder:
             )
         self._logs = logs
 
+    def stop(self) -> None:
+        """Do nothing: nobody is waited for."""
+
     def close(self) -> None:
         """Do nothing."""
 
