@@ -256,7 +256,7 @@ def test_a_limit_per_day_is_not_waited_for() -> None:
 
 
 def test_a_stopped_connection_waits_no_longer() -> None:
-    with serving(lambda *_: (503, b"", {"Retry-After": "100"})) as url, opened(url) as source:
+    with serving(lambda *_: (503, b"", {"Retry-After": "50"})) as url, opened(url) as source:
         source.api._retries = Retries(first=50, cap=100, attempts=3)
         threading.Timer(0.2, source.api.stopped.set).start()
         with pytest.raises(Exception, match=r"^$"):
