@@ -193,7 +193,7 @@ class Destination:
         ):
             info = one.get("info") or {}
             key = _tags(info).get(SOURCE_TAG, "")
-            if key.startswith(f"{kind}:"):
+            if key.startswith(f"{kind}:") and not (key in found and found[key].ready):
                 found[key] = KnownModel(str(info["model_id"]), info.get("status") == "LOGGED_MODEL_READY")
         return found
 
@@ -283,7 +283,7 @@ class Destination:
             "params": params[:100],
             "tags": [{"key": key, "value": value} for key, value in tags.items()][:1000],
         }
-        reply = self.api.post("logged-models", body)
+        reply = self.api.post("logged-models", body, again=False)
         made = str(reply["model"]["info"]["model_id"])
         if params[100:]:
             self.api.post(f"logged-models/{made}/params", {"params": params[100:1000]})
