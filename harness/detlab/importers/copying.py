@@ -25,7 +25,7 @@ from detlab.importers.destination import (
     MOST_CREATED_TAGS,
     PICKLED_TAG,
     SOURCE_TAG,
-    Destination,
+    ImportDestination,
     KnownModel,
     KnownRun,
     batches,
@@ -102,7 +102,7 @@ class RunCopies:
     def __init__(
         self,
         source: ImportSource,
-        destination: Destination,
+        destination: ImportDestination,
         report: ImportReport,
         options: CopyOptions,
         *,

@@ -63,7 +63,7 @@ class KnownModel:
     ready: bool
 
 
-class Destination:
+class ImportDestination:
     """A workspace, or one project of it. Threads may share it.
 
     Args:

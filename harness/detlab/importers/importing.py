@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from detlab.client.operations import workspaces
 from detlab.errors import ConfigError, DetlabError, Forbidden, Problem
 from detlab.importers.copying import CopyOptions, Progress, RunCopies
-from detlab.importers.destination import DEFAULT, Destination
+from detlab.importers.destination import DEFAULT, ImportDestination
 from detlab.importers.foreign import ImportSource
 from detlab.importers.left_out import LeftOut
 from detlab.importers.mlflow.folder import MlflowFolder
@@ -116,7 +116,7 @@ def run_import(
     if not options.dry:
         client.session.address.unchanged("POST")
     api = TrackingApi(client.session.http, f"the cluster {client.address.url}", prefix=PREFIX)
-    to = Destination(api, view, _project(project, personal=view is None))
+    to = ImportDestination(api, view, _project(project, personal=view is None))
     to.check()
     named = "" if view is None else f"{view.owner}/{view.name}"
     report = ImportReport(source.label, named, options.dry, left_out)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab.importers.contents import RunContents
-from detlab.importers.destination import FROM_TAG, SOURCE_TAG, Destination, batches
+from detlab.importers.destination import FROM_TAG, SOURCE_TAG, ImportDestination, batches
 from detlab.importers.foreign import ForeignExperiment, ForeignPoint, ForeignRun, digest_of
 from detlab.importers.left_out import EXAMPLES, LeftOut
 from detlab.importers.names import file_problem, key_of, label_of, project_name, registered_name
@@ -45,7 +45,7 @@ def test_the_project_is_called_as_the_experiment_is(name: str, wanted: str) -> N
 
 
 def test_two_experiments_of_one_name_have_two_projects() -> None:
-    to = Destination(None, None)  # type: ignore[arg-type]  # it is not asked
+    to = ImportDestination(None, None)  # type: ignore[arg-type]  # it is not asked
     those = [ForeignExperiment(str(n), name) for n, name in enumerate(["Digits", "digits", "a/b", "a:b", "Default"])]
     to.name_all(those)
     assert [to.project(one) for one in those] == ["Digits", "digits-1", "a-b", "a-b-3", "Default"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from detlab.client.transport.calls import Retries
+from detlab.client.transport.discovery import ClusterAddress
 from detlab.client.transport.version import USER_AGENT
 from detlab.errors import DetlabError
 from detlab.importers.foreign import (
@@ -366,11 +367,13 @@ def _connection(base: str, user: str, password: str, others_token: str | None) -
     verify: bool | ssl.SSLContext = True
     if (file := os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH")) and base.startswith("https:"):
         verify = ssl.create_default_context(cafile=file)
+    address = ClusterAddress(base, None, "the address of the import")
     return httpx.Client(
         base_url=base,
         headers=headers,
         auth=auth,
         verify=verify,
+        trust_env=address.proxied,
         timeout=httpx.Timeout(SECONDS, connect=10.0),
         follow_redirects=False,
         limits=httpx.Limits(max_connections=32, max_keepalive_connections=32),
