@@ -173,6 +173,7 @@ def test_many_and_deep_files_end_with_a_word(tmp_path: Path, monkeypatch: pytest
     assert counts(left_out) == {"files that are too many, or lie too deep": 2}
 
 
+@pytest.mark.slow
 def test_a_million_values_are_read_in_bounded_memory(tmp_path: Path) -> None:
     mlrun(tmp_path, loss="".join(f"{1_700_000_000_000 + n} 0.25 {n}\n" for n in range(1_000_000)))
     source = MlflowFolder(tmp_path, LeftOut())

@@ -237,7 +237,8 @@ def test_files_outside_are_not_read(tmp_path: Path) -> None:
     assert left_out["files of media"] == 1
 
 
-def test_a_million_values_are_read_in_bounded_memory(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_many_values_are_read_in_bounded_memory(tmp_path: Path) -> None:
     wandb_run(tmp_path, log_of([start(), *(row(step, **{f"m{n}": n for n in range(20)}) for step in range(5000))]))
     source = WandbFolder(tmp_path, LeftOut())
     [experiment] = source.experiments()
