@@ -299,14 +299,16 @@ async def test_an_import_that_was_killed_goes_on_and_makes_no_double(door: Any, 
         write(run / "artifacts" / "a" / "file.txt", str(number))
         write(run / "tags" / "mlflow.runName", f"run {number}")
     ask = door.of("alice")
-    for _ in range(2):
+    for how in (signal.SIGINT, signal.SIGKILL):
         process = await det(door, "import", "mlflow", str(tmp_path), "--json")
         before = len(await _begun(ask))
         while len(await _begun(ask)) < before + 6 and process.returncode is None:
             await asyncio.sleep(0.02)
         if process.returncode is None:
-            process.send_signal(signal.SIGKILL)
-        await process.communicate()
+            process.send_signal(how)
+        out, err = await process.communicate()
+        assert process.returncode in {130, -signal.SIGKILL, 0}, err.decode()
+        assert how is signal.SIGKILL or "Traceback" not in err.decode(), err.decode()
     begun = await _begun(ask)
     assert len(begun) >= 6
     process = await det(door, "import", "mlflow", str(tmp_path), "--json")
