@@ -35,6 +35,7 @@ MODULES = {
     "parts/afiles.py": "parts/files.py",
     "parts/afinding.py": "parts/finding.py",
     "parts/aoutput.py": "parts/output.py",
+    "parts/aruns.py": "parts/runs.py",
     "projects/acalls.py": "projects/calls.py",
     "projects/aworkspaces.py": "projects/workspaces.py",
     "registry/acalls.py": "registry/calls.py",
@@ -57,7 +58,7 @@ REPLACEMENTS = (
     (r"\bAsync(?=[A-Z])", ""),
     (r"\b__a(enter|exit|iter)__\b", r"__\1__"),
     (
-        r"\ba(batches|calls|client|collection|edits|files|finding|lines|models|output|resources|search|tasks|feeds|workspaces)\b",
+        r"\ba(batches|calls|client|collection|edits|files|finding|lines|models|output|resources|runs|search|tasks|feeds|workspaces)\b",
         r"\1",
     ),
     (r"\ba(read|iter_bytes)\b", r"\1"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from detlab import errors as errors
     from detlab import experimental as experimental
     from detlab import pytorch as pytorch
+    from detlab import track as track
     from detlab import util as util
     from detlab import viz as viz
     from detlab.client.singleton import load_model as load_model
@@ -29,16 +30,22 @@ if TYPE_CHECKING:
     from detlab.info import TrialInfo as TrialInfo
     from detlab.info import get_cluster_info as get_cluster_info
     from detlab.isolated_import import import_from_path as import_from_path
+    from detlab.track import finish as finish
+    from detlab.track import init as init
+    from detlab.track import log as log
 
     __version__: str
 
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 """Format for `logging.basicConfig` from which the launcher reads each line's level (Determined's format)."""
 
-_SUBMODULES = frozenset({"client", "core", "errors", "experimental", "pytorch", "util", "viz"})
+_SUBMODULES = frozenset({"client", "core", "errors", "experimental", "pytorch", "track", "util", "viz"})
 _NAMES = {
     "InvalidHP": "detlab.errors",
     "ClusterInfo": "detlab.info",
+    "finish": "detlab.track",
+    "init": "detlab.track",
+    "log": "detlab.track",
     "TrialInfo": "detlab.info",
     "get_cluster_info": "detlab.info",
     "import_from_path": "detlab.isolated_import",
@@ -55,10 +62,14 @@ __all__ = [
     "core",
     "errors",
     "experimental",
+    "finish",
     "get_cluster_info",
     "import_from_path",
+    "init",
     "load_model",
+    "log",
     "pytorch",
+    "track",
     "util",
     "viz",
 ]

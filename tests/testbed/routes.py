@@ -17,6 +17,7 @@ NOBODYS = {
     "workspace": "999999",
     "project": "999999",
     "uuid": str(uuid.UUID(int=1)),
+    "run_id": "9" * 32,
     "digest": "sha256:" + "0" * 64,
 }
 """Ids that do not exist."""

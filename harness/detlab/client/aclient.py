@@ -31,6 +31,7 @@ from detlab.client.ordering import (
 )
 from detlab.client.parts.abatches import AsyncBatchCalls
 from detlab.client.parts.afinding import AsyncFindingCalls
+from detlab.client.parts.aruns import AsyncRunCalls
 from detlab.client.projects.acalls import AsyncWorkspaceCalls
 from detlab.client.registry.acalls import AsyncRegistryCalls
 from detlab.client.registry.amodels import AsyncModelVersion
@@ -93,7 +94,7 @@ class AsyncSubmittedTask:
     given: Sequence[GivenView] = ()
 
 
-class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncWorkspaceCalls):
+class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncWorkspaceCalls, AsyncRunCalls):
     """An asynchronous client of one cluster. Cheap to make: it connects on the first call.
 
     Args:

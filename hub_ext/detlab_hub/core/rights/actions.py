@@ -99,6 +99,8 @@ class Action(StrEnum):
     PROJECT_DELETE = "project.delete"
     RUN_CREATE = "tracked_run.create"
     RUN_LOG = "tracked_run.log"
+    RUN_BEGIN = "tracked_run.begin"
+    RUN_REPORT = "tracked_run.report"
     RUN_DELETE = "tracked_run.delete"
     RUN_REGISTER = "tracked_run.register"
     TASK_CREATE = "task.create"
@@ -259,6 +261,12 @@ ACTIONS: Mapping[Action, ActionRule] = {
         _WRITE,
         _ANY_WRITER,
         "log into it: metrics, parameters, tags, files and models",
+    ),
+    Action.RUN_BEGIN: ActionRule(
+        _WORKSPACE, _WRITE, PEOPLE, "begin a run from anywhere in one of its projects, which is made for it"
+    ),
+    Action.RUN_REPORT: ActionRule(
+        (ObjectKind.TRACKED_RUN,), _WRITE, PEOPLE, "send its records: metrics, parameters, results, output"
     ),
     Action.RUN_DELETE: ActionRule((ObjectKind.TRACKED_RUN,), _OWN, THEMSELVES, "delete it, or restore it"),
     Action.RUN_REGISTER: ActionRule(

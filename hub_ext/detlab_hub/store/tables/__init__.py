@@ -58,5 +58,6 @@ from detlab_hub.store.tables.tracking import (
     TrackedRunRow,
     TrackedSeries,
     TrackedValue,
+    TrackedWriterRow,
 )
 from detlab_hub.store.tables.workspaces import MemberRow, ProjectRow, WorkspaceRow

@@ -36,6 +36,8 @@ from detlab_hub.store.tables import (
     ModelRow,
     ProjectRow,
     TaskRow,
+    TrackedRunRow,
+    TrackedWriterRow,
     TrialRow,
     VersionLabelRow,
     VersionRow,
@@ -240,6 +242,10 @@ def objects(s: Any, bookmarked_by: str = "zoe") -> dict[str, str]:
     s.add(VersionLabelRow(model_id=model.id, label="own", version_id=version.id, version=1))
     s.add(LabelMoveRow(model_id=model.id, label="own", to_version=1, by="alice", at=1.0))
     s.add(BookmarkRow(uuid=uuids[0], name=bookmarked_by))
+    run = TrackedRunRow(id=f"{number:032d}"[::-1], owner="alice", experiment_id=experiment.id, trial_id=trial.id)
+    s.add(run)
+    s.flush()
+    s.add(TrackedWriterRow(run_id=run.id, name="zzz"))
     names = {asker.who.name for asker in ASKERS.values() if isinstance(asker.who, Caller)}
     everybody = {"kind": rights.USER, "write": True, "granted_by": "zoe"}
     s.add_all(ModelGrantRow(model_id=team.id, name=name, **everybody) for name in sorted(names))
@@ -254,6 +260,7 @@ def objects(s: Any, bookmarked_by: str = "zoe") -> dict[str, str]:
     return {
         "experiment_id": str(experiment.id),
         "trial_id": str(trial.id),
+        "run_id": run.id,
         "uuid": uuids[0],
         "model": str(model.id),
         "team": str(team.id),
@@ -289,7 +296,8 @@ def empty_workspace(s: Any, owner: str) -> dict[str, str]:
     """Make a workspace in which nothing lies; to its owner one of their own, personal, has other rights."""
     if owner:
         place = workspaces.personal(s, owner, 1.0)
-        return {"workspace": str(place), "project": str(workspaces.uncategorized(s, place, owner, 1.0))}
+        project = str(workspaces.uncategorized(s, place, owner, 1.0))
+        return {"workspace": str(place), "project": project, "project_name": workspaces.NOWHERE}
     row, project = workspace(s, next(NUMBERS))
     return {"workspace": str(row.id), "project": str(project.id)}
 
@@ -330,6 +338,8 @@ async def ask(world: Any, client: httpx.AsyncClient, action: str, route: str, na
     body: Any = BODIES.get(action, {})
     if action == "experiment.log_retention":
         body = {**body, "experiments": [int(ids["experiment_id"])]}
+    if action == "tracked_run.begin":
+        body = {"key": f"k{next(NUMBERS)}", "project": f"{ids['workspace']}/{ids.get('project_name', 'digits')}"}
     if "register" in action:
         body = {"checkpoint": ids["uuid"]}
     if action == "trash.empty":
