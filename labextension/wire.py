@@ -20,6 +20,7 @@ from detlab.schemas.wire import (
     comparison,
     continuing,
     finding,
+    media,
     projects,
     registry,
     saved_views,
@@ -41,6 +42,7 @@ RECEIVED = (
     *(comparison.RunComparison, comparison.RunCurves, comparison.CodeComparison),
     *(workspaces.WorkspaceList, workspaces.MemberList, projects.ProjectList),
     *(finding.FoundTrials, finding.ExperimentPage, finding.Completions, saved_views.SavedViewList),
+    *(media.MediaPage, media.MediaKeyList, media.MediaStepList),
     batches.BatchReply,
 )
 SENT = (

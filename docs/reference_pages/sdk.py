@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from reference_pages.docstrings import class_section, doc_of, fields_section, function_section
+from reference_pages.docstrings import (
+    class_section,
+    doc_of,
+    fields_section,
+    first_sentence,
+    function_section,
+    signature,
+)
 from reference_pages.markdown import page, table
 
 
@@ -47,12 +54,28 @@ preempted, and `det.get_cluster_info()` is None. What the profiler says of GPUs 
         function_section("det.get_cluster_info", info.get_cluster_info),
         fields_section("det.ClusterInfo", info.ClusterInfo),
         fields_section("det.TrialInfo", info.TrialInfo),
+        _media(),
         f"## det.InvalidHP\n\n{doc_of(InvalidHP)}",
         "## Choices\n\n"
         + table(
             ("", "values"), [(f"`det.core.{e.__name__}`", ", ".join(f"`{m}`" for m in e.__members__)) for e in enums]
         ),
     )
+
+
+def _media() -> str:
+    """The types of what a run logs beyond numbers, with what each takes."""
+    from detlab import media
+
+    types = [getattr(media, name) for name in media.__all__ if _derives(getattr(media, name), media.Media)]
+    rows = [(f"`det.{cls.__name__}{signature(cls.__init__)}`", first_sentence(cls.__doc__)) for cls in types]
+    how = "[What each takes, and where it is shown](../how-to/log-images-and-tables.md)."
+    return f"## Media\n\nFor `core_context.train.report_media`. {how}\n\n" + table(("type", ""), rows)
+
+
+def _derives(value: object, base: type) -> bool:
+    """Whether a value is a class derived from another one, and not that one."""
+    return isinstance(value, type) and issubclass(value, base) and value is not base
 
 
 def _rest(cls: type) -> list[str]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from detlab import core as core
     from detlab import errors as errors
     from detlab import experimental as experimental
+    from detlab import media as media
     from detlab import pytorch as pytorch
     from detlab import track as track
     from detlab import util as util
@@ -33,13 +34,25 @@ if TYPE_CHECKING:
     from detlab.track import finish as finish
     from detlab.track import init as init
     from detlab.track import log as log
+    from detlab.media import Audio as Audio
+    from detlab.media import ConfusionMatrix as ConfusionMatrix
+    from detlab.media import Histogram as Histogram
+    from detlab.media import Html as Html
+    from detlab.media import Image as Image
+    from detlab.media import Plot as Plot
+    from detlab.media import Points3D as Points3D
+    from detlab.media import PRCurve as PRCurve
+    from detlab.media import ROCCurve as ROCCurve
+    from detlab.media import Table as Table
+    from detlab.media import Text as Text
+    from detlab.media import Video as Video
 
     __version__: str
 
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 """Format for `logging.basicConfig` from which the launcher reads each line's level (Determined's format)."""
 
-_SUBMODULES = frozenset({"client", "core", "errors", "experimental", "pytorch", "track", "util", "viz"})
+_SUBMODULES = frozenset({"client", "core", "errors", "experimental", "media", "pytorch", "track", "util", "viz"})
 _NAMES = {
     "InvalidHP": "detlab.errors",
     "ClusterInfo": "detlab.info",
@@ -50,13 +63,37 @@ _NAMES = {
     "get_cluster_info": "detlab.info",
     "import_from_path": "detlab.isolated_import",
     "load_model": "detlab.client",
+    "Audio": "detlab.media",
+    "ConfusionMatrix": "detlab.media",
+    "Histogram": "detlab.media",
+    "Html": "detlab.media",
+    "Image": "detlab.media",
+    "PRCurve": "detlab.media",
+    "Plot": "detlab.media",
+    "Points3D": "detlab.media",
+    "ROCCurve": "detlab.media",
+    "Table": "detlab.media",
+    "Text": "detlab.media",
+    "Video": "detlab.media",
 }
 
 __all__ = [
     "LOG_FORMAT",
+    "Audio",
     "ClusterInfo",
+    "ConfusionMatrix",
+    "Histogram",
+    "Html",
+    "Image",
     "InvalidHP",
+    "PRCurve",
+    "Plot",
+    "Points3D",
+    "ROCCurve",
+    "Table",
+    "Text",
     "TrialInfo",
+    "Video",
     "__version__",
     "client",
     "core",
@@ -68,6 +105,7 @@ __all__ = [
     "init",
     "load_model",
     "log",
+    "media",
     "pytorch",
     "track",
     "util",

@@ -13,6 +13,7 @@ from detlab_hub.web.scopes import Operation, operation_of
 NOBODYS = {
     "experiment_id": "999999",
     "trial_id": "999999",
+    "media_id": "999999",
     "model": "999999",
     "workspace": "999999",
     "project": "999999",

@@ -21,6 +21,7 @@ from detlab import storage
 from detlab.core.checkpoint.context import CheckpointContext, DummyCheckpointContext
 from detlab.core.distributed.context import DistributedContext, DummyDistributedContext
 from detlab.core.distributed.heartbeat import LoopState, Pulse
+from detlab.core.metrics.media import MediaSpool
 from detlab.core.metrics.profiler import DummyProfilerContext, ProfilerContext
 from detlab.core.metrics.spool import Spool
 from detlab.core.metrics.tensorboard import TensorboardManager, TensorboardMode
@@ -287,7 +288,7 @@ def _init_on_cluster(
         check_kept(store, named, os.environ.get("DET_RUNTIME", ""))
         check_storage(store, named, say=partial(_say, spool, distributed))
     tensorboard = TensorboardManager.for_task(info, tensorboard_mode, distributed.rank, store)
-    train = TrainContext(spool, session, distributed, tensorboard)
+    train = TrainContext(spool, session, distributed, tensorboard, MediaSpool(info.task_dir / "spool" / "media"))
     searcher = config.get("searcher") or {}
     context = Context(
         checkpoint=CheckpointContext(distributed, store, session, spool, info),

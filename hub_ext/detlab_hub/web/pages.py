@@ -39,7 +39,7 @@ POLICY = (
     # Of attributes, those two that plotly.js sets by markup: none, and the small digits of a power of ten.
     " style-src-attr 'unsafe-hashes' 'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
     " 'sha256-S+l+cz1wXqs2B0FcjqqT7NvjwGmhD1UjJswXjlSkj0s=';"
-    " img-src 'self' data:; font-src 'self';"
+    " img-src 'self' data:; media-src 'self'; frame-src 'self'; font-src 'self';"
     " connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
 """The content policy of the hub page: its own files, and nothing inline but two styles, by their digests."""

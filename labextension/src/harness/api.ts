@@ -6,6 +6,7 @@ import type { Event, ExperimentView, GrantList, LogLine, SeriesView, TrialView }
 import * as compared from './comparison';
 import * as made from './fixtures';
 import * as found from './finding';
+import * as media from './media';
 import * as kept from './registry';
 import * as teams from './teams';
 
@@ -79,6 +80,8 @@ export class FixtureApi implements Api {
 
   async text(path: string): Promise<string> {
     this.asked.push(`GET ${path}`);
+    const logged = media.text(path, this.of.hostile ?? false);
+    if (logged !== null) return logged;
     const digest = decodeURIComponent(path.split('/').pop() ?? '');
     const file = made.codeFiles().find(one => one.digest === digest);
     return this.of.hostile ? `${made.HOSTILE.log}\n${made.HOSTILE.name}` : made.CODE[file?.path ?? ''] ?? '';
@@ -106,7 +109,7 @@ export class FixtureApi implements Api {
   }
 
   href(path: string): string {
-    return `/api/v1/${path}`;
+    return media.image(path) ?? `/api/v1/${path}`;
   }
 
   /** Say an event or a log line on an open stream. */
@@ -205,6 +208,9 @@ export class FixtureApi implements Api {
     }
     if (part === 'checkpoints') return { items: [3, 2, 1].map(i => ({ ...made.checkpoint(i), trial_id: id })) };
     if (part === 'logs' && !rest.length) return this.logs(query);
+    if (part === 'media' && rest[0] === 'keys') return media.keys(this.of.trials, this.of.hostile ?? false);
+    if (part === 'media' && rest[0] === 'steps') return media.steps(this.of.trials);
+    if (part === 'media' && !rest.length) return media.page(id, query, this.of.hostile ?? false);
     return undefined;
   }
 

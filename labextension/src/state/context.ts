@@ -6,7 +6,7 @@ import type { Api } from './api';
 import type { Snapshot, Store } from './store';
 
 export const EXPERIMENT_TABS = ['curves', 'trials', 'search', 'parallel', 'checkpoints', 'events', 'config', 'code'] as const;
-export const TRIAL_TABS = ['metrics', 'logs', 'checkpoints', 'hparams'] as const;
+export const TRIAL_TABS = ['metrics', 'media', 'logs', 'checkpoints', 'hparams'] as const;
 export const WORKSPACE_TABS = ['projects', 'experiments', 'models', 'tasks', 'members', 'defaults'] as const;
 
 export type ExperimentTab = (typeof EXPERIMENT_TABS)[number];

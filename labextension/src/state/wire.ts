@@ -837,6 +837,50 @@ export interface LogLine {
   text: string;
 }
 
+/** The keys of a trial's media. */
+export interface MediaKeyList {
+  items: MediaKeyView[];
+  next: number | null;
+}
+
+/** A key of a trial's media. */
+export interface MediaKeyView {
+  key: string;
+  kind: string;
+  count: number;
+  bytes: number;
+  first_step: number;
+  last_step: number;
+}
+
+/** A page of objects, in the order of their steps. */
+export interface MediaPage {
+  items: MediaView[];
+  next: string | null;
+}
+
+/** Steps at which a trial has logged media, in order. */
+export interface MediaStepList {
+  items: number[];
+  next: number | null;
+}
+
+/** An object that a trial has logged. */
+export interface MediaView {
+  id: number;
+  trial_id: number;
+  step: number;
+  key: string;
+  place: number;
+  kind: string;
+  media_type: string;
+  caption: string;
+  size: number;
+  width: number;
+  height: number;
+  time: number;
+}
+
 /** The members of a workspace, users first. */
 export interface MemberList {
   items: MemberView[];

@@ -23,6 +23,7 @@ import detlab as det
 
 with det.core.init() as core:
     core.train.report_validation_metrics(1, {"x": 1.0})
+    core.train.report_media(1, {"operators-own": det.Html("<p>operators-own</p>")})
     with core.checkpoint.store_path({"steps_completed": 1}) as (folder, _):
         (folder / "own.txt").write_bytes(pathlib.Path("own.txt").read_bytes())
 """
@@ -88,6 +89,7 @@ def belongings(cluster: Cluster) -> Iterator[Belongings]:
         assert experiment.wait(60) == "COMPLETED", cluster.logs()
         (trial,) = experiment.list_trials()
         (checkpoint,) = trial.list_checkpoints()
+        (media,) = trial.list_media()
         known = {model.name: model for model in client.get_models()}
         model = known.get(MARK) or client.create_model(MARK, MARK)
         version = model.register_version(checkpoint.uuid, comment=MARK, labels=["own"], reason=MARK)
@@ -100,6 +102,7 @@ def belongings(cluster: Cluster) -> Iterator[Belongings]:
             "label": "own",
             "experiment_id": str(experiment.id),
             "trial_id": str(trial.id),
+            "media_id": str(media.id),
             "uuid": checkpoint.uuid,
             "digest": DIGEST,
             "task_id": task.id,

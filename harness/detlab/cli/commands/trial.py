@@ -8,6 +8,7 @@ import click
 
 from detlab.cli.commands.download import check_metric, fetch, metric_options
 from detlab.cli.commands.experiment import tell_trials, trial_order
+from detlab.cli.commands.experiments.media import media
 from detlab.cli.commands.finding.finding import filter_option, search
 from detlab.cli.commands.trial_bundle import support_bundle
 from detlab.cli.completion import experiment_ids
@@ -40,6 +41,7 @@ def trial() -> None:
 
 trial.add_command(search)
 trial.add_command(support_bundle)
+trial.add_command(media)
 
 
 @trial.command(name="list")

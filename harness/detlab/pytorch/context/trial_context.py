@@ -97,6 +97,19 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         self._to_device_warned_types: set[type] = set()
         self._loop_state = LoopState()
 
+    def report_media(self, media: Mapping[str, Any], steps_completed: int | None = None) -> None:
+        """Report images, tables, plots and other media; see `core_context.train.report_media`.
+
+        All ranks may call it, the chief's is taken. It never raises. Not a method of Determined.
+
+        Args:
+            media: Key to an object of `detlab.media`, or a list of them.
+            steps_completed: The step; None: batches trained, with the current one.
+        """
+        if self.distributed.rank == 0:
+            step = (self._batch_idx or 0) + 1 if steps_completed is None else steps_completed
+            self._core.train.report_media(step, media)
+
     # --- wrapping
 
     def wrap_model(self, model: torch.nn.Module) -> torch.nn.Module:

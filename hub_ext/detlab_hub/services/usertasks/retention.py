@@ -82,9 +82,9 @@ class Retention(Service):
     async def remove_orphans(self) -> int:
         """Remove stored files that no task names (a crash came between the rows and them); return how many."""
         folders = await asyncio.to_thread(_folders, self._context.settings.outputs_dir)
-        removed = await asyncio.to_thread(
-            _remove_broken_uploads, self._context.settings.outputs_dir, self._context.clock() - UPLOAD_SECONDS
-        )
+        settings, removed = self._context.settings, 0
+        for root in (settings.outputs_dir, settings.artifacts_dir, settings.media_dir):
+            removed += await asyncio.to_thread(_remove_broken_uploads, root, self._context.clock() - UPLOAD_SECONDS)
         for folder in folders:
             digests = await asyncio.to_thread(_digests_in, folder)
             removed += await self._outputs.remove_unnamed(digests)

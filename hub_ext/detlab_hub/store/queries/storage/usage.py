@@ -22,6 +22,7 @@ from detlab_hub.store.tables import (
     CheckpointRow,
     ExperimentRow,
     FreedRow,
+    MediaRow,
     OutputRow,
     RemovalRow,
     TaskRow,
@@ -96,6 +97,7 @@ def usage(s: Session, by: StorageBy, viewer: Person) -> tuple[dict[Key, Use], Us
             for query in _files(TrackedRunRow.owner):
                 for name, size in s.execute(query.where(mine)):
                     found.setdefault(name, Use()).output_bytes += int(size)
+            _add_media(s, found, ExperimentRow.owner, visible(ObjectKind.USER, viewer, owner=ExperimentRow.owner))
             # Of experiments that are deleted, too: what they freed is their owner's.
             freed = select(FreedRow.owner, func.sum(FreedRow.bytes)).group_by(FreedRow.owner)
             for name, size in s.execute(freed.where(visible(ObjectKind.USER, viewer, owner=FreedRow.owner))):
@@ -108,6 +110,7 @@ def usage(s: Session, by: StorageBy, viewer: Person) -> tuple[dict[Key, Use], Us
             shown = visible_experiments(viewer)
             found = _sums(s, column, shown)
             _add_freed(s, found, column, shown)
+            _add_media(s, found, column, shown)
             for key, digest, size in s.execute(_code(column, shown)):
                 found.setdefault(key, Use()).bundles[digest] = size
             return found, _total(found.values())
@@ -123,6 +126,8 @@ def of_user(s: Session, user: str) -> Use:
     for query in _files(TrackedRunRow.owner):
         files = s.execute(query.where(TrackedRunRow.owner == name)).first()
         found.output_bytes += 0 if files is None else int(files[1])
+    media = s.execute(_media(ExperimentRow.owner).where(ExperimentRow.owner == name)).first()
+    found.output_bytes += 0 if media is None else int(media[1])
     return found
 
 
@@ -154,6 +159,7 @@ def _by_group(s: Session, viewer: Person) -> tuple[dict[Key, Use], Use]:
     anywhere = ExperimentRow.id.is_not(None)
     by_text = _sums(s, column, anywhere)
     _add_freed(s, by_text, column, anywhere)
+    _add_media(s, by_text, column, anywhere)
     for text, digest, size in s.execute(_code(column, anywhere)):
         by_text.setdefault(text, Use()).bundles[digest] = size
     of_tasks = type_coerce(TaskRow.owner_groups, Text)
@@ -252,6 +258,21 @@ def _files(column: Any) -> list[Select[Any]]:
         .group_by(column)
         for table in (TrackedFileRow, CheckpointRow)
     ]
+
+
+def _media(column: Any) -> Select[Any]:
+    """Return the statement of the media of trials by a column of their experiments."""
+    return (
+        select(column, func.coalesce(func.sum(MediaRow.size), 0))
+        .select_from(ExperimentRow)
+        .join(MediaRow, MediaRow.experiment_id == ExperimentRow.id)
+        .group_by(column)
+    )
+
+
+def _add_media(s: Session, found: dict[Key, Use], column: Any, shown: ColumnElement[bool]) -> None:
+    for key, size in s.execute(_media(column).where(shown)):
+        found.setdefault(key, Use()).output_bytes += int(size)
 
 
 def _total(uses: Iterable[Use]) -> Use:
