@@ -86,7 +86,7 @@ def _rest(cls: type) -> list[str]:
 def client() -> str:
     """The page of the Python client."""
     from detlab import client as sdk
-    from detlab import viz
+    from detlab import experiment, remote_functions, viz
 
     intro = """
 What commands and magics do, as Python: `from detlab.client import Client`. Without arguments a client finds the cluster
@@ -106,6 +106,12 @@ used only where `DET_USE_PROXY=1`, by `det` too, and never for a master on this 
         "Python client",
         intro,
         *(class_section(cls.__name__, cls, inherited=True) for cls in classes),
+        function_section("det.remote", remote_functions.remote)
+        + "\n\n[Run a function on the cluster](../how-to/run-a-function-on-the-cluster.md) shows it at work.",
+        class_section("RemoteFunction", remote_functions.RemoteFunction),
+        class_section("RemoteCall", remote_functions.RemoteCall),
+        class_section("RemoteCalls", remote_functions.RemoteCalls),
+        function_section("det.experiment.create", experiment.create),
         figures,
         *(function_section(f"detlab.viz.{name}", getattr(viz, name)) for name in viz.__all__),
     )

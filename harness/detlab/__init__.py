@@ -52,7 +52,9 @@ if TYPE_CHECKING:
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 """Format for `logging.basicConfig` from which the launcher reads each line's level (Determined's format)."""
 
-_SUBMODULES = frozenset({"client", "core", "errors", "experimental", "media", "pytorch", "track", "util", "viz"})
+_SUBMODULES = frozenset(
+    {"client", "core", "errors", "experiment", "experimental", "media", "pytorch", "track", "util", "viz"}
+)
 _NAMES = {
     "InvalidHP": "detlab.errors",
     "ClusterInfo": "detlab.info",
@@ -75,6 +77,7 @@ _NAMES = {
     "Table": "detlab.media",
     "Text": "detlab.media",
     "Video": "detlab.media",
+    "remote": "detlab.remote_functions",
 }
 
 __all__ = [
@@ -98,6 +101,7 @@ __all__ = [
     "client",
     "core",
     "errors",
+    "experiment",
     "experimental",
     "finish",
     "get_cluster_info",
@@ -107,6 +111,7 @@ __all__ = [
     "log",
     "media",
     "pytorch",
+    "remote",
     "track",
     "util",
     "viz",

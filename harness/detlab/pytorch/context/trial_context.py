@@ -84,7 +84,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         TrainingPosition.__init__(self)
         self.distributed = core_context.distributed
         self.n_gpus = num_gpus
-        self.device = _choose_device(num_gpus, self.distributed)
+        self.device = choose_device(num_gpus, self.distributed)
         WrappedState.__init__(self, aggregation_frequency, choose_strategy(strategy, self.device, self.distributed))
         _PyTorchReducerContext.__init__(self, core_context.distributed.allgather)
         self._managed_training = managed_training
@@ -401,7 +401,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
             raise TrainerError.of("training cannot continue:", problems)
 
 
-def _choose_device(num_gpus: int, distributed: core.DistributedContext) -> torch.device:
+def choose_device(num_gpus: int, distributed: core.DistributedContext) -> torch.device:
     """Return the device of this rank, and make it the current one if it is a GPU."""
     if num_gpus == 0:
         return torch.device("cpu")

@@ -28,6 +28,7 @@ _VERSIONS = "detlab.cli.commands.registry.versions:"
     lazy={
         "list-versions": Lazy("List the versions of a model, newest first.", f"{_VERSIONS}list_versions"),
         "register-version": Lazy("Register a checkpoint, a search's best one, or a folder.", f"{_VERSIONS}register"),
+        "add-evaluation": Lazy("Note what a trial has found out about a version.", f"{_VERSIONS}add_evaluation"),
         "edit-version": Lazy("Change what is written about a version.", f"{_VERSIONS}edit_version"),
         "delete-version": Lazy("Delete a version; its checkpoint stays.", f"{_VERSIONS}delete_version"),
         "label": Lazy("Give a label, such as production, to a version.", f"{_VERSIONS}label"),
