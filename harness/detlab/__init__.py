@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from detlab.info import TrialInfo as TrialInfo
     from detlab.info import get_cluster_info as get_cluster_info
     from detlab.isolated_import import import_from_path as import_from_path
-    from detlab.track import finish as finish
-    from detlab.track import init as init
-    from detlab.track import log as log
     from detlab.media import Audio as Audio
     from detlab.media import ConfusionMatrix as ConfusionMatrix
     from detlab.media import Histogram as Histogram
@@ -46,6 +43,9 @@ if TYPE_CHECKING:
     from detlab.media import Table as Table
     from detlab.media import Text as Text
     from detlab.media import Video as Video
+    from detlab.track import finish as finish
+    from detlab.track import init as init
+    from detlab.track import log as log
 
     __version__: str
 
