@@ -49,6 +49,7 @@ CLUSTERS := $(SHORT) $(patsubst %,--ignore=%,$(SIMULATED_TESTS) $(QUICK_TESTS))
 # processes and browsers, leave of the processors. Their output comes when the others are through.
 SIMULATED_LOG := .pytest_cache/simulated.log
 CHOSEN := .pytest_cache/affected
+FAILED := $(CURDIR)/.pytest_cache/failed
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
@@ -69,7 +70,9 @@ test:  ## everything that CI runs
 	trap 'kill -- -$$aside 2>/dev/null; show' EXIT; trap 'exit 130' HUP INT TERM; \
 	$(MAKE) --no-print-directory lint-python || exit 1; \
 	$(QUICK) $(WORKERS) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
-	$(CLUSTERS) $(WORKERS) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
+	rm -f $(FAILED); \
+	DETLAB_FAILED_TESTS=$(FAILED) $(CLUSTERS) $(WORKERS) $(PYTEST_ARGS) || [ $$? -eq 5 ] || \
+		sh tests/testbed/again.sh $(FAILED) $(PYTEST) || failed=1; \
 	wait $$aside || failed=1; show; \
 	$(PYTEST) -m alone $(ALONE) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
 	exit $$failed

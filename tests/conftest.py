@@ -39,6 +39,27 @@ settings.load_profile("shared-machine")
 
 _numbers = itertools.count(1)
 
+_failed: dict[str, None] = {}
+"""Ids of tests that failed in this run, in order."""
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed:
+        _failed[report.nodeid] = None
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.failed:
+        _failed[report.nodeid] = None
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Leave the ids of failed tests in the file that `DETLAB_FAILED_TESTS` names, for `again.sh`."""
+    path = os.environ.get("DETLAB_FAILED_TESTS")
+    if path and not hasattr(session.config, "workerinput"):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("".join(f"{name}\n" for name in _failed), encoding="utf-8")
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[postgres.Server]:
