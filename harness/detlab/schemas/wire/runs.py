@@ -50,6 +50,8 @@ class RunView(Wire):
     """A run that no cluster started, or what MLflow's clients have logged into or below a trial."""
 
     id: str
+    key: str = ""
+    """What its script calls it and prints, where the run is the caller's own; it names the run as the id does."""
     name: str = ""
     owner: str = ""
     status: Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"] = "RUNNING"

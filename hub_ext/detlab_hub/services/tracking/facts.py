@@ -35,7 +35,7 @@ NAME_TAG, USER_TAG, PARENT_TAG, SOURCE_TAG = (
 )
 
 NOTES_TAG = "mlflow.note.content"
-KEY_TAG, GROUP_TAG, JOB_TYPE_TAG = "detlab.key", "detlab.group", "detlab.job_type"
+GROUP_TAG, JOB_TYPE_TAG = "detlab.group", "detlab.job_type"
 
 
 @dataclass(frozen=True)

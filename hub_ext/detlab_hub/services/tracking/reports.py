@@ -37,7 +37,7 @@ from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.tracking.access import made_place, place_named, run_for, trial_of
 from detlab_hub.services.tracking.experiments import BadRequest, add_project
-from detlab_hub.services.tracking.facts import GROUP_TAG, JOB_TYPE_TAG, KEY_TAG, NOTES_TAG, as_text, flat
+from detlab_hub.services.tracking.facts import GROUP_TAG, JOB_TYPE_TAG, NOTES_TAG, as_text, flat
 from detlab_hub.services.tracking.logging import MOST_NAMES, MOST_STEP
 from detlab_hub.services.tracking.run_views import run_view
 from detlab_hub.services.tracking.runs import add_run, check_size
@@ -181,7 +181,7 @@ def _begun(unit: UnitOfWork, caller: Caller, wanted: BeginRun) -> TrackedRunRow:
     started = round((wanted.started or unit.now) * 1000)
     row = add_run(unit, caller, place, wanted.name, started, run_id_of_key(person(caller).name, wanted.key))
     s.flush()
-    tags = {KEY_TAG: wanted.key, GROUP_TAG: wanted.group, JOB_TYPE_TAG: wanted.job_type, NOTES_TAG: wanted.notes}
+    tags = {runs.KEY_TAG: wanted.key, GROUP_TAG: wanted.group, JOB_TYPE_TAG: wanted.job_type, NOTES_TAG: wanted.notes}
     runs.put_values(s, row.id, runs.TAG, {key: keys.cut_value(key, value) for key, value in tags.items() if value})
     return row
 

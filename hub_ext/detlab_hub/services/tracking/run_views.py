@@ -18,6 +18,7 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.logs.log_search import LogSearch
 from detlab_hub.services.tracking.access import TrackedRun, place_named, run_for
+from detlab_hub.services.tracking.experiments import BadRequest
 from detlab_hub.services.tracking.facts import GROUP_TAG, JOB_TYPE_TAG, NOTES_TAG, RunFacts, loaded, run_facts
 from detlab_hub.services.tracking.logging import RunLogging
 from detlab_hub.services.views import pages
@@ -26,6 +27,8 @@ from detlab_hub.store.queries.tracking import runs, writers
 from detlab_hub.store.tables import ProjectRow, TrackedRunRow, WorkspaceRow
 
 MOST_POINTS = 10_000
+SHORTEST_START = 4
+"""Characters of an id or key that may stand for all of it."""
 _SHOWN_APART = frozenset({GROUP_TAG, JOB_TYPE_TAG, NOTES_TAG})
 
 
@@ -64,7 +67,7 @@ class RunViews(Service):
             place, owner = _project(s, caller, project), "" if project else person(caller).name
             ids = runs.page(s, place, owner, tags, status=status, skip=skip, limit=limit)
             items, last = pages.of_rows(
-                s, TrackedRunRow, ids, limit, lambda rows: [pages.brief(one) for one in _views(s, rows)]
+                s, TrackedRunRow, ids, limit, lambda rows: [pages.brief(one) for one in _views(s, caller, rows)]
             )
             return RunViewList(items=items, next=None if last is None else skip + len(items))
 
@@ -100,25 +103,32 @@ class RunViews(Service):
 
 
 def found_run(s: Session, caller: Caller, named: str, action: Action | None = None) -> TrackedRun:
-    """Return a run by its id, or by the key of one of the caller's own.
+    """Return a run by its id, or one of the caller's own by its key, or by how its id or key begins.
 
     Raises:
+        BadRequest: Several of the caller's own begin so.
         Forbidden: They may read it, and not do that.
         NotFound: There is none for the caller: not of this id that they may read, nor of this key.
     """
     try:
         return run_for(s, caller, named, action)
-    except NotFound:
-        mine = run_id_of_key(person(caller).name, named)
-        if s.get(TrackedRunRow, mine) is None:
+    except NotFound as error:
+        owner = person(caller).name
+        mine = [run_id_of_key(owner, named)]
+        if s.get(TrackedRunRow, mine[0]) is None:
+            mine = runs.own_beginning(s, owner, named, 2) if len(named) >= SHORTEST_START else []
+        if not mine:
+            error.hint = error.hint or "det run list"
             raise
-        return run_for(s, caller, mine, action)
+        if len(mine) > 1:
+            raise BadRequest(f"several of your runs begin with {named[:80]}", hint="det run list") from error
+        return run_for(s, caller, mine[0], action)
 
 
 def run_view(s: Session, caller: Caller, run_id: str) -> RunView:
     """Return a run that the caller may read."""
     found = loaded(s, [run_id])
-    return _view(found[0], run_facts(s, found)[0], _beside(s, found))
+    return _view(caller, found[0], run_facts(s, found)[0], _beside(s, found))
 
 
 def _project(s: Session, caller: Caller, project: str) -> int | None:
@@ -130,10 +140,10 @@ def _project(s: Session, caller: Caller, project: str) -> int | None:
     return place.project.id
 
 
-def _views(s: Session, rows: Sequence[TrackedRunRow]) -> Sequence[RunView]:
+def _views(s: Session, caller: Caller, rows: Sequence[TrackedRunRow]) -> Sequence[RunView]:
     found = loaded(s, [row.id for row in rows])
     beside = _beside(s, found)
-    return [_view(one, facts, beside) for one, facts in zip(found, run_facts(s, found), strict=True)]
+    return [_view(caller, one, facts, beside) for one, facts in zip(found, run_facts(s, found), strict=True)]
 
 
 def _beside(s: Session, found: Sequence[TrackedRun]) -> Mapping[str, Any]:
@@ -146,11 +156,18 @@ def _beside(s: Session, found: Sequence[TrackedRun]) -> Mapping[str, Any]:
     }
 
 
-def _view(one: TrackedRun, facts: RunFacts, beside: Mapping[str, Any]) -> RunView:
+def _own_key(caller: Caller, one: TrackedRun, facts: RunFacts) -> str:
+    """Return what the script calls a run; empty for others' runs, and for tags that a client has changed."""
+    key, owner = facts.tags.get(runs.KEY_TAG, ""), person(caller).name
+    return key if one.owner == owner and run_id_of_key(owner, key) == one.id else ""
+
+
+def _view(caller: Caller, one: TrackedRun, facts: RunFacts, beside: Mapping[str, Any]) -> RunView:
     project: ProjectRow | None = one.project
     workspace = None if project is None else beside["workspaces"][project.id]
     return RunView(
         id=one.id,
+        key=_own_key(caller, one, facts),
         name=facts.name,
         owner=one.owner,
         status=facts.status,

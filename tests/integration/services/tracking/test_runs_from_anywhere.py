@@ -276,6 +276,27 @@ async def test_runs_are_listed_shown_and_deleted_by_commands(place: Place) -> No
     assert "is deleted" in said
 
 
+async def test_a_run_is_listed_by_what_its_script_prints_and_named_by_how_that_begins(place: Place) -> None:
+    for key in ("baseline", "baseball"):
+        await place.http().post("runs", json={"key": key, "writer": "a", "project": "digits"})
+    listed = await place.get("runs", project="digits")
+    assert {one["key"] for one in listed["items"]} == {"baseline", "baseball"}
+    table = await place.run(DET, "run", "list", COLUMNS="200")
+    assert "baseline" in table
+    whole = (await place.get("runs/baseline"))["id"]
+    assert (await place.get("runs/basel"))["id"] == whole
+    assert (await place.get(f"runs/{whole[:10]}"))["id"] == whole
+    for start, status, words in (
+        ("base", 400, "several of your runs begin with base"),
+        ("bas", 404, "det run list"),
+        ("b%line", 404, "there is no run"),
+    ):
+        reply = await place.http().get(f"runs/{start}")
+        assert (reply.status_code, words in reply.text) == (status, True), reply.text
+    theirs = await place.http("mallory").get("runs/basel")
+    assert theirs.status_code == 404
+
+
 # --- who may do what
 
 

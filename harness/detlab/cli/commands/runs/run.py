@@ -21,7 +21,8 @@ _SHOWN = 3
 def run() -> None:
     """Look at runs that no cluster started: of detlab.init() in a script, det track, or a client of MLflow.
 
-    A run is named by its id, or by what its script calls it (detlab.init(id=…)).
+    A run is named by its id, or by what its script calls it and prints (detlab.init(id=…)); four characters or more of
+    the beginning are enough for one of your own.
 
     \b
     Examples:
@@ -56,7 +57,7 @@ def list_command(
         return
     rows = [
         (
-            *(one.id, one.name, one.status, _place(one), one.group, one.job_type, one.owner),
+            *(one.key or one.id, one.name, one.status, _place(one), one.group, one.job_type, one.owner),
             *(moment(one.started_at), duration(_seconds(one)), _metrics(one)),
         )
         for one in found
@@ -82,6 +83,7 @@ def describe(invocation: Invocation, run_id: str) -> None:
     facts(
         [
             ("id", one.id),
+            ("called", one.key),
             ("name", one.name),
             ("status", one.status + (f": {one.end_reason}" if one.end_reason else "")),
             ("project", f"{one.workspace}/{one.project}" if one.project else ""),

@@ -22,6 +22,8 @@ from detlab_hub.store.tables import (
 )
 
 PARAM, TAG, SUMMARY = "param", "tag", "summary"
+KEY_TAG = "detlab.key"
+"""Tag of a run with what its script calls it."""
 _VALUES: Table = TrackedValue.__table__
 
 
@@ -73,6 +75,22 @@ def page(
         mine = (value.run_id == row.id) & (value.kind == TAG) & (value.key == key) & (value.value == text)
         query = query.where(select(value.run_id).where(mine).exists())
     return list(s.scalars(query.order_by(row.started_ms.desc(), row.id).offset(skip).limit(limit + 1)))
+
+
+def own_beginning(s: Session, owner: str, start: str, limit: int) -> list[str]:
+    """Return the ids of some runs of a user whose id, or what a script calls them, begins so; deleted ones too.
+
+    Args:
+        s: A session.
+        owner: Whose runs.
+        start: Characters.
+        limit: Most ids.
+    """
+    row, value = TrackedRunRow, TrackedValue
+    said = (value.run_id == row.id) & (value.kind == TAG) & (value.key == KEY_TAG)
+    called = select(value.run_id).where(said, value.value.startswith(start, autoescape=True)).exists()
+    query = select(row.id).where(row.owner == owner, row.id.startswith(start, autoescape=True) | called)
+    return list(s.scalars(query.order_by(row.id).limit(limit)))
 
 
 def put_values(s: Session, run_id: str, kind: str, values: Mapping[str, str]) -> None:
