@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import create_task as create_task
     from detlab.client.singleton import create_workspace as create_workspace
     from detlab.client.singleton import current_client as current_client
+    from detlab.client.singleton import delete_run as delete_run
     from detlab.client.singleton import delete_workspace as delete_workspace
     from detlab.client.singleton import empty_trash as empty_trash
     from detlab.client.singleton import find_trials as find_trials
@@ -82,6 +83,9 @@ if TYPE_CHECKING:
     from detlab.client.singleton import get_models as get_models
     from detlab.client.singleton import get_project as get_project
     from detlab.client.singleton import get_queue as get_queue
+    from detlab.client.singleton import get_run as get_run
+    from detlab.client.singleton import get_run_metric as get_run_metric
+    from detlab.client.singleton import get_run_output as get_run_output
     from detlab.client.singleton import get_search as get_search
     from detlab.client.singleton import get_session_username as get_session_username
     from detlab.client.singleton import get_task as get_task
@@ -95,6 +99,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import list_experiments as list_experiments
     from detlab.client.singleton import list_models as list_models
     from detlab.client.singleton import list_pools as list_pools
+    from detlab.client.singleton import list_runs as list_runs
     from detlab.client.singleton import list_saved_views as list_saved_views
     from detlab.client.singleton import list_tasks as list_tasks
     from detlab.client.singleton import list_workspaces as list_workspaces
@@ -207,6 +212,11 @@ _HOMES = {
         "stream_trials_validation_metrics",
         "submit",
         "submit_task",
+        "delete_run",
+        "get_run",
+        "get_run_metric",
+        "get_run_output",
+        "list_runs",
         "undo",
         "whoami",
     ),

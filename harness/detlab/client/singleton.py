@@ -189,6 +189,11 @@ search_versions = _of_current(Client.search_versions)
 submit = _of_current(Client.submit)
 submit_task = _of_current(Client.submit_task)
 undo = _of_current(Client.undo)
+list_runs = _of_current(Client.list_runs)
+get_run = _of_current(Client.get_run)
+get_run_metric = _of_current(Client.get_run_metric)
+get_run_output = _of_current(Client.get_run_output)
+delete_run = _of_current(Client.delete_run)
 
 
 def login(

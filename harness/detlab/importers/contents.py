@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from detlab.importers.destination import FROM_TAG, SOURCE_TAG, Entry, metric_entry
 from detlab.importers.foreign import NAME_TAG, PARENT_TAG, ForeignPoint, ForeignRun, ImportSource, origin_of
 from detlab.importers.left_out import LeftOut
-from detlab.importers.names import KEY_CHARS, VALUE_CHARS, key_of
+from detlab.importers.names import VALUE_CHARS, key_of
+from detlab.schemas.wire.logged_names import KEY_CHARS
 
 MOST_VALUES, VALUES_CHARS = 4900, 2_000_000
 """Parameters and tags of a run, and their characters: what the master takes, but for some of our own."""

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Callable
 
 from detlab.schemas.script_names import name_problem, normal
 from detlab.schemas.text_limits import LABEL_CHARS
+from detlab.schemas.wire.logged_names import BadKey, check_key, near_key
 from detlab.schemas.wire.registry import model_name, version_label
 from detlab.schemas.wire.workspaces import folder_name
 
-KEY_CHARS = 250
-"""Of the name of a metric, a parameter or a tag: MLflow's limit."""
 VALUE_CHARS = 8000
 PART_BYTES, MOST_PARTS = 200, 30
 """Of a name in the path of a file, and names in it."""
-_KEY = re.compile(r"[\w\-. :/]+")
-_NO_KEY = re.compile(r"[^\w\-. :/]")
+_STANDS = re.compile(r"[^./]")
 
 
 def key_of(text: str) -> str | None:
     """Return the name that a metric, a parameter or a tag has here: its own if it can be one; None: it has none."""
-    if _is_key(text):
-        return text
-    found = _NO_KEY.sub("_", text)[:KEY_CHARS]
-    found = "/".join(part for part in found.split("/") if part not in {"", ".", ".."})
-    return found if _is_key(found) else None
-
-
-def _is_key(text: str) -> bool:
-    plain = not text.startswith("/") and posixpath.normpath(text) == text and ".." not in text.split("/")
-    return 0 < len(text) <= KEY_CHARS and plain and _KEY.fullmatch(text) is not None
+    try:
+        return check_key(text, "metric")
+    except BadKey:
+        return near_key(text) if _STANDS.search(text) else None
 
 
 def project_name(name: str, number: str) -> str:

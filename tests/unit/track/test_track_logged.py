@@ -71,8 +71,8 @@ def test_mappings_are_looked_into_and_texts_and_others_told_apart() -> None:
 
 
 def test_a_name_that_can_be_none_is_kept_as_near_to_it_as_can_be() -> None:
-    found = sorted_values({"acc@1": 1, "/loss/": 2, "été/größe": 3, "a//b/../c": 4})
-    assert found.numbers == {"acc_1": 1.0, "loss": 2.0, "été/größe": 3.0, "a/b/__/c": 4.0}
+    found = sorted_values({"top@1": 1, "/loss/": 2, "été/größe": 3, "a//b/../c": 4})
+    assert found.numbers == {"top_1": 1.0, "loss": 2.0, "été/größe": 3.0, "a/b/__/c": 4.0}
     assert len(found.problems) == 3
 
 
