@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from testbed.task_dirs import make_task_dir
 ROOT = Path(__file__).parents[3]
 PYTHON = ROOT / ".venv-frameworks" / "bin" / "python"
 EXAMPLES = ROOT / "examples" / "frameworks"
+METRICS = re.compile(r"(\[rank=\d+\] )?\{'")
 
 
 def needs_frameworks() -> None:
@@ -86,17 +88,18 @@ class FrameworkTask:
         )
 
     def run(self, program: str | Path, *, ranks: int = 1, **extra: str) -> tuple[int, str]:
-        """Run a program to its end; return its exit status and what it printed."""
+        """Run a program to its end; return its exit status and what it printed, as `finish` does."""
         return self.finish(self.start(program, ranks=ranks, **extra))
 
     @staticmethod
     def finish(process: subprocess.Popen[str], timeout: float = 150) -> tuple[int, str]:
+        """Wait for a program; return its exit status and what it printed, without metrics if it failed."""
         try:
             output, _ = process.communicate(timeout=timeout)
         finally:
             process.kill()
             process.wait()
-        return process.returncode, output
+        return process.returncode, output if process.returncode == 0 else why(output)
 
     def interrupt(self, program: str, at_step: int, **extra: Any) -> tuple[int, str]:
         """Have the master ask the program to stop once it has reported a step; return how it ended."""
@@ -107,6 +110,12 @@ class FrameworkTask:
         assert reached, output
         self.api.preempt(False)
         return status, output
+
+
+def why(output: str) -> str:
+    """Return the end of what a failed program printed, without the Trainer's metrics: reports of CI cut long texts."""
+    lines = [line for line in output.splitlines() if not METRICS.match(line)]
+    return "\n".join(lines)[-8_000:]
 
 
 def until(condition: Callable[[], bool], seconds: float = 120) -> bool:
