@@ -36,6 +36,8 @@ class FrameworkTask:
 
     root: Path
     api: MasterDouble
+    python: Path = PYTHON
+    """Of the environment that has the framework."""
 
     def records(self, kind: str) -> list[dict[str, Any]]:
         path = self.root / "spool" / "metrics.jsonl"
@@ -67,9 +69,9 @@ class FrameworkTask:
         self.set_info(slot_ids=list(range(ranks)), container_slot_counts=[ranks])
         base = {key: value for key, value in os.environ.items() if not key.startswith("DET_")}
         script = os.fspath(EXAMPLES / program)
-        launch = [] if ranks == 1 else ["-m", "detlab.launch.torch_distributed", os.fspath(PYTHON)]
+        launch = [] if ranks == 1 else ["-m", "detlab.launch.torch_distributed", os.fspath(self.python)]
         return subprocess.Popen(
-            [PYTHON, *launch, script],
+            [self.python, *launch, script],
             env={
                 **base,
                 "DET_TASK_DIR": str(self.root),
