@@ -90,3 +90,18 @@ def test_a_checkpoint_is_read_by_as_many_ranks_and_its_own_trial(new_trial: Call
     assert f"checkpoint {uuid} is of another trial, and DeepSpeed unpickles it" in output
     status, output = task.run(PROGRAM, DETLAB_UNPICKLE_CHECKPOINTS="1")
     assert status == 0, output
+
+
+def test_a_class_is_trained_as_the_config_says(new_trial: Callable[..., FrameworkTask]) -> None:
+    task = new_trial("task")
+    task.set_config(
+        searcher={"name": "single", "metric": "accuracy", "max_length": {"batches": 5}},
+        scheduling_unit=2,
+        min_validation_period={"batches": 4},
+    )
+    script = task.root / "work" / "trains.py"
+    script.write_text("import detlab.pytorch.__main__ as main\nmain.main(['deepspeed_digits:DigitsTrial'])\n")
+    status, output = task.run(script)
+    assert status == 0, output
+    assert list(task.metrics("training")) == [2, 4, 5]
+    assert list(task.metrics("validation")) == [4, 5]
