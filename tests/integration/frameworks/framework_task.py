@@ -38,6 +38,7 @@ class FrameworkTask:
     api: MasterDouble
     python: Path = PYTHON
     """Of the environment that has the framework."""
+    launcher: str = "detlab.launch.torch_distributed"
 
     def records(self, kind: str) -> list[dict[str, Any]]:
         path = self.root / "spool" / "metrics.jsonl"
@@ -69,7 +70,7 @@ class FrameworkTask:
         self.set_info(slot_ids=list(range(ranks)), container_slot_counts=[ranks])
         base = {key: value for key, value in os.environ.items() if not key.startswith("DET_")}
         script = os.fspath(EXAMPLES / program)
-        launch = [] if ranks == 1 else ["-m", "detlab.launch.torch_distributed", os.fspath(self.python)]
+        launch = [] if ranks == 1 else ["-m", self.launcher, os.fspath(self.python)]
         return subprocess.Popen(
             [self.python, *launch, script],
             env={

@@ -13,7 +13,7 @@ PROGRAM = "deepspeed_digits.py"
 EPOCH = {1: 36, 2: 18}
 """Steps of an epoch, by the number of ranks."""
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def new_trial(new_task: Callable[[str], FrameworkTask]) -> Callable[..., Framewo
 
     def make(name: str, **config: object) -> FrameworkTask:
         task = new_task(name)
-        task.python = PYTHON
+        task.python, task.launcher = PYTHON, "detlab.launch.deepspeed"
         task.set_info(hparams={"overwrite_deepspeed_args": config})
         task.set_config(searcher={"name": "single", "metric": "accuracy", "smaller_is_better": False})
         return task
@@ -37,6 +37,7 @@ def losses(task: FrameworkTask) -> dict[int, float]:
     return {step: metrics["loss"] for step, metrics in task.metrics("training").items()}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("stage", [1, 3])
 def test_zero_on_two_ranks_stops_and_goes_on_to_the_same_losses(
     stage: int, new_trial: Callable[..., FrameworkTask]
@@ -75,6 +76,7 @@ def test_micro_batches_make_one_batch(new_trial: Callable[..., FrameworkTask]) -
     assert list(task.metrics("validation")) == [18, 36]
 
 
+@pytest.mark.soak
 def test_a_checkpoint_is_read_by_as_many_ranks_and_its_own_trial(new_trial: Callable[..., FrameworkTask]) -> None:
     task = new_trial("task")
     status, output = task.run(PROGRAM)
@@ -92,6 +94,7 @@ def test_a_checkpoint_is_read_by_as_many_ranks_and_its_own_trial(new_trial: Call
     assert status == 0, output
 
 
+@pytest.mark.soak
 def test_a_class_is_trained_as_the_config_says(new_trial: Callable[..., FrameworkTask]) -> None:
     task = new_trial("task")
     task.set_config(
