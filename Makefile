@@ -9,7 +9,7 @@ EXTRAS := all
 # Groups of pyproject.toml that a target needs beside the extras.
 GROUPS :=
 # Extras whose packages requirements.lock has: all that people run, and nothing that only a checkout needs.
-LOCKED := all aws docker-spawner gcp keras kube kubernetes lightning parquet transformers
+LOCKED := all aws deepspeed docker-spawner gcp keras kube kubernetes lightning parquet transformers
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -188,7 +188,7 @@ lint-python: setup-test
 setup: prerequisites sync $(VENV)/.installed $(FRONT)  ## the virtual environment, the front ends and the Hub's proxy
 
 setup-test: GROUPS := test lint
-setup-test: prerequisites sync $(VENV)/.installed-test $(VENV)-frameworks/.installed $(VENV)-mlflow/.installed $(VENV)-mlflow2/.installed $(FRONT) $(AZURITE) $(VENV)/.helm system-packages
+setup-test: prerequisites sync $(VENV)/.installed-test $(VENV)-frameworks/.installed $(VENV)-deepspeed/.installed $(VENV)-mlflow/.installed $(VENV)-mlflow2/.installed $(FRONT) $(AZURITE) $(VENV)/.helm system-packages
 
 # Installing makes it, too; this is for what has changed since then. It writes nothing that is current.
 sync: | python
@@ -238,6 +238,16 @@ $(VENV)-frameworks/.installed: tests/testbed/frameworks.txt | $(VENV)/.installed
 	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 		"$$($(VENV)-frameworks/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch-of-detlab.pth"
 	$(VENV)-frameworks/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -r $<
+	@touch $@
+
+# Where DeepSpeed is installed, other frameworks import it, too: it has an environment of its own.
+$(VENV)-deepspeed/.installed: tests/testbed/deepspeed.txt | $(VENV)/.installed-test
+	@echo "==> DeepSpeed into $(VENV)-deepspeed (about twenty seconds, 40 MB)"
+	$(PYTHON) -m venv $(VENV)-deepspeed
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+		"$$($(VENV)-deepspeed/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch-of-detlab.pth"
+	DS_BUILD_OPS=0 DS_ACCELERATOR=cpu $(VENV)-deepspeed/bin/python -m pip --disable-pip-version-check install --quiet \
+		--no-deps --no-build-isolation -r $<
 	@touch $@
 
 $(VENV)-bench/.installed: pyproject.toml constraints.txt
@@ -295,6 +305,6 @@ system-packages:
 	@sh tests/testbed/system_packages.sh
 
 clean:  ## remove what the targets made
-	rm -rf site $(VENV) $(VENV)-audit $(VENV)-docs $(VENV)-frameworks $(VENV)-lock $(VENV)-mlflow $(VENV)-mlflow2 $(VENV)-bench $(VENV)-bench-* labextension/node_modules $(dir $(AZURITE)) labextension/lib $(DEMO_DIR) \
+	rm -rf site $(VENV) $(VENV)-audit $(VENV)-deepspeed $(VENV)-docs $(VENV)-frameworks $(VENV)-lock $(VENV)-mlflow $(VENV)-mlflow2 $(VENV)-bench $(VENV)-bench-* labextension/node_modules $(dir $(AZURITE)) labextension/lib $(DEMO_DIR) \
 		kernel_magics/detlab_magics/static/*.js hub_ext/detlab_hub/web/static/hub.* hub_ext/detlab_hub/embedded/proxy \
 		server_ext/detlab_server/labextension $(shell sed -n "s|^/\(harness/.*\)|\1|p" .gitignore)

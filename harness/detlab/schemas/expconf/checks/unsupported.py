@@ -35,7 +35,7 @@ _HELD = {
 """Of what counts for placement: whether processes are bound by it."""
 _NOT_YET = "has no effect in this runtime yet"
 
-_LAUNCHERS = re.compile(r"\b(determined|detlab)\.launch\.(horovod|deepspeed|tensorflow)\b")
+_LAUNCHERS = re.compile(r"\b(determined|detlab)\.launch\.(horovod|tensorflow)\b")
 _OLD_MODULES = re.compile(r"(?:^|\s)-m\s+determined\.")
 
 
