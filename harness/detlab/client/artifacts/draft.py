@@ -8,7 +8,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -78,6 +78,7 @@ class Artifact:
         self._references: dict[str, ArtifactFile] = {}
         self._made: tempfile.TemporaryDirectory[str] | None = None
         self._logged: ArtifactVersion | None = None
+        self._waiter: Callable[[float | None], ArtifactVersion] | None = None
         for word in sorted(ignored):
             logger.info("Artifact(%s=…) has no meaning here", word)
 
@@ -243,6 +244,10 @@ class Artifact:
             )
         return PreparedVersion(body, sources)
 
+    def comes_by(self, waiter: Callable[[float | None], ArtifactVersion]) -> None:
+        """Take what waits, for so many seconds, until it is logged by somebody else."""
+        self._waiter = waiter
+
     def became(self, version: ArtifactVersion) -> None:
         """Note as which version it was logged."""
         self._logged = version
@@ -262,7 +267,8 @@ class Artifact:
             ConfigError: It was given to nobody to be logged.
             Unavailable: It was not sent in that time.
         """
-        del timeout
+        if self._logged is None and self._waiter is not None:
+            self.became(self._waiter(timeout))
         _ = self.logged
         return self
 
@@ -285,6 +291,32 @@ class Artifact:
     def download(self, root: str | os.PathLike[str] | None = None, **options: Any) -> Path:
         """Download it, once it is logged; see `ArtifactVersion.download`."""
         return self.logged.download(root, **options)
+
+
+def as_artifact(
+    given: Artifact | str | os.PathLike[str],
+    name: str | None = None,
+    type: str | None = None,  # noqa: A002  (as the artifact's own)
+) -> Artifact:
+    """Return an artifact; of a path, one with that file or folder.
+
+    Args:
+        given: It, or the path.
+        name: Of the artifact; None: that of the file or folder.
+        type: What it is.
+
+    Raises:
+        ConfigError: There is nothing at the path.
+    """
+    if isinstance(given, Artifact):
+        return given
+    path = Path(given)
+    made = Artifact(name or path.resolve().name, type)
+    if path.is_dir() and not path.is_symlink():
+        made.add_dir(path)
+    else:
+        made.add_file(path)
+    return made
 
 
 def _copied(path: Path, folder: Path) -> Path:
