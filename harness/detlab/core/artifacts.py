@@ -31,6 +31,7 @@ class ArtifactContext:
 
     def __init__(self, info: ClusterInfo | None) -> None:
         self._info = info
+        self._known: Session | None = None
 
     def use(self, reference: str) -> ArtifactVersion:
         """Return a version, and record that this trial uses it: `use("cats:latest").download()`.
@@ -86,13 +87,25 @@ class ArtifactContext:
         logger.info("artifact %s:v%d is logged", made.name, reply.version.version)
         return made
 
+    def close(self) -> None:
+        """Close connections; the context, and the versions that it gave, can be used again afterwards."""
+        if self._known is not None:
+            self._known.close()
+
     def _session(self) -> Session:
         """Return a session with the token as it is now: the launcher renews it."""
         from detlab.client.transport.calls import Retries
         from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
         from detlab.client.transport.session import Session
 
-        if self._info is None:
-            return Session(with_token(find_cluster()))
-        address = ClusterAddress(self._info.master_url, self._info.session_token, "this task")
-        return Session(address, backoff=Retries(cap=LONGEST_PAUSE, attempts=ATTEMPTS, refused=ATTEMPTS))
+        task = self._info
+        address = (
+            with_token(find_cluster())
+            if task is None
+            else ClusterAddress(task.master_url, task.session_token, "this task")
+        )
+        if self._known is None or self._known.address != address:
+            self.close()
+            patience = None if task is None else Retries(cap=LONGEST_PAUSE, attempts=ATTEMPTS, refused=ATTEMPTS)
+            self._known = Session(address, backoff=patience)
+        return self._known

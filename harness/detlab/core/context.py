@@ -162,6 +162,7 @@ class Context:
                 stack.callback(self._session.close)
             if self._tensorboard is not None:
                 stack.callback(self._tensorboard.close)
+            stack.callback(self.artifacts.close)
             stack.callback(self.distributed.close)
             stack.callback(self.preempt.close)
             stack.callback(self.profiler.off)

@@ -14,7 +14,7 @@ import logging
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from detlab.schemas.wire.artifacts.versions import ArtifactVersionView, LogVersi
 if TYPE_CHECKING:
     from detlab.client.artifacts.draft import Artifact
     from detlab.client.artifacts.logged import ArtifactVersion
+    from detlab.client.transport.session import Session
 
 logger = logging.getLogger("detlab.track")
 ARTIFACTS = "artifacts"
@@ -131,10 +132,33 @@ def keep_use(run: Path, view: ArtifactVersionView) -> None:
     write_atomic(_new(run) / USE, json.dumps(said).encode())
 
 
-def waiting_for(kept: KeptArtifact, what: str) -> Callable[[float | None], ArtifactVersion]:
-    """Return what waits until an artifact is logged, and returns its version."""
+class ArtifactFinder:
+    """Finds versions of artifacts in the cluster that is found here."""
 
-    def wait(timeout: float | None) -> ArtifactVersion:
+    def __init__(self) -> None:
+        self._session: Session | None = None
+
+    def find(self, reference: str) -> ArtifactVersion:
+        """Return a version by a reference.
+
+        Raises:
+            DetlabError: There is no such version, or no cluster that answers.
+        """
+        from detlab.client.artifacts.logged import ArtifactVersion
+        from detlab.client.operations.artifacts import artifacts
+
+        session = self._opened()
+        return ArtifactVersion(session, session.run(artifacts.get_version(*artifacts.split_artifact(reference))))
+
+    def wait_for(self, kept: KeptArtifact, what: str, timeout: float | None) -> ArtifactVersion:
+        """Wait until an artifact is logged, and return its version.
+
+        Raises:
+            ArtifactLost: The master refused it.
+            Unavailable: It was not sent in that time.
+        """
+        from detlab.client.artifacts.logged import ArtifactVersion
+
         end = None if timeout is None else time.monotonic() + timeout
         while (view := kept.outcome()) is None:
             if end is not None and time.monotonic() > end:
@@ -142,37 +166,22 @@ def waiting_for(kept: KeptArtifact, what: str) -> Callable[[float | None], Artif
                     f"artifact {what} was not sent within {timeout:g} s", hint="It is on disk; det sync sends it later"
                 )
             time.sleep(_LOOK)
-        return version_of(view)
+        return ArtifactVersion(self._opened(), view)
 
-    return wait
+    def close(self) -> None:
+        """Close connections; what was found can be used again afterwards."""
+        if self._session is not None:
+            self._session.close()
 
+    def _opened(self) -> Session:
+        from detlab.client.transport.discovery import find_cluster, with_token
+        from detlab.client.transport.session import Session
 
-def version_of(view: ArtifactVersionView) -> ArtifactVersion:
-    """Return a version as an object, of the cluster that is found here.
-
-    Raises:
-        DetlabError: There is none, or no token for it.
-    """
-    from detlab.client.artifacts.logged import ArtifactVersion
-    from detlab.client.transport.discovery import find_cluster, with_token
-    from detlab.client.transport.session import Session
-
-    return ArtifactVersion(Session(with_token(find_cluster())), view)
-
-
-def found_version(reference: str) -> ArtifactVersion:
-    """Return a version by a reference, from the cluster that is found here.
-
-    Raises:
-        DetlabError: There is no such version, or no cluster that answers.
-    """
-    from detlab.client.artifacts.logged import ArtifactVersion
-    from detlab.client.operations.artifacts import artifacts
-    from detlab.client.transport.discovery import find_cluster, with_token
-    from detlab.client.transport.session import Session
-
-    session = Session(with_token(find_cluster()))
-    return ArtifactVersion(session, session.run(artifacts.get_version(*artifacts.split_artifact(reference))))
+        address = with_token(find_cluster())
+        if self._session is None or self._session.address != address:
+            self.close()
+            self._session = Session(address)
+        return self._session
 
 
 def _new(run: Path) -> Path:

@@ -12,6 +12,7 @@ from detlab.core.artifacts import ArtifactContext
 from detlab.errors import NotInCluster
 from detlab.info import ClusterInfo, get_cluster_info
 from detlab.schemas.wire.logged_names import place_of
+from detlab.schemas.wire.runs import ExitStatus
 from detlab.track.logged import plain_config
 from detlab.track.records import LoggedRecords
 from detlab.track.this_run import Run
@@ -56,6 +57,10 @@ class TrialRun(Run):
 
     def _log_artifact(self, made: Artifact, aliases: list[str]) -> None:
         self.artifacts.log(made, aliases=aliases)
+
+    def _end(self, status: ExitStatus, reason: str) -> None:
+        self.artifacts.close()
+        super()._end(status, reason)
 
     def _found_version(self, given: Artifact | str) -> ArtifactVersion:
         return self.artifacts.use(given if isinstance(given, str) else given.logged.reference)

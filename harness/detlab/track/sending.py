@@ -224,6 +224,9 @@ class RunDelivery:
                     raise
                 kept.note_refused(str(error))
                 logger.warning("an artifact of the run is not taken: %s", error)
+            except (ValueError, KeyError, TypeError) as error:  # files of it were changed, or have gone
+                kept.note_refused(f"{kept.path} is damaged: {error}")
+                logger.warning("an artifact of the run is damaged, and not sent: %s: %s", kept.path, error)
 
     def _sent_artifact(self, run_id: str, kept: KeptArtifact) -> ArtifactVersionView:
         logged = kept.version

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from detlab.pasted import word
 from detlab.schemas.wire.runs import ExitStatus
-from detlab.track.artifacts import found_version, keep_use, keep_version, kept_in, waiting_for
+from detlab.track.artifacts import ArtifactFinder, keep_use, keep_version, kept_in
 from detlab.track.exits import ExitWatch
 from detlab.track.folder import RunFolder, ScriptProcess
 from detlab.track.logged import number_of, plain, plain_config, sorted_values
@@ -143,6 +144,7 @@ class Run:
         self.mode: Mode = mode if self._records is not None else "disabled"
         self.config = RunConfig(self._records)
         self.summary = RunResults(self._records)
+        self._finder = ArtifactFinder()
         self._pid = os.getpid()
         self._step = first_step
         self._lock = threading.RLock()
@@ -314,7 +316,7 @@ class Run:
     def _log_artifact(self, made: Artifact, aliases: list[str]) -> None:
         assert self.folder is not None
         kept = keep_version(self.folder.path, made, aliases)
-        made.comes_by(waiting_for(kept, made.name))
+        made.comes_by(partial(self._finder.wait_for, kept, made.name))
 
     def use_artifact(
         self,
@@ -343,7 +345,7 @@ class Run:
         return found
 
     def _found_version(self, given: Artifact | str) -> ArtifactVersion:
-        return found_version(given) if isinstance(given, str) else given.logged
+        return self._finder.find(given) if isinstance(given, str) else given.logged
 
     def watch(self, *_: Any, **__: Any) -> None:
         """Do nothing: gradients are not recorded by themselves; log what you want to see of them."""
@@ -384,6 +386,7 @@ class Run:
         self.finished = True
         self._exit.stop()
         self._output.stop()
+        self._finder.close()
         if self._records is None:
             return
         self._records.append("exit", {"status": status, "reason": reason})

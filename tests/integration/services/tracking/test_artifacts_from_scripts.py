@@ -6,14 +6,18 @@ import asyncio
 import hashlib
 import json
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from test_runs_from_anywhere import DET, Place
 
+from detlab.cli.root import det as root
 from detlab.client import Client
 from detlab.client.artifacts.draft import Artifact
 from detlab.client.transport.discovery import ClusterAddress
@@ -37,9 +41,10 @@ def place(door: Any, tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def alice(door: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
+def alice(door: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     monkeypatch.setenv("DET_ARTIFACT_CACHE", str(tmp_path / "own-cache"))
-    return Client(address=ClusterAddress(door.base, "user:alice", "the test"))
+    with Client(address=ClusterAddress(door.base, "user:alice", "the test")) as client:
+        yield client
 
 
 def client_of(alice: Client, user: str) -> Client:
@@ -90,8 +95,8 @@ async def test_a_script_logs_an_artifact_and_another_uses_it(place: Place) -> No
     assert (view["logged_by"], view["used_by"], view["aliases"]) == ([making], [using], ["raw", "latest"])
     assert (await place.get("artifacts/script/versions/1"))["logged_by"] == [using]
     shown = await place.run(DET, "artifact", "lineage", "script")
-    chain = f"script:v1 (code) logged by run {using} uses digits:v1 (dataset) logged by run {making}"
-    assert shown.split() == chain.split()
+    told = " ".join(re.sub(r" \(run-\w+\)", "", shown).split())
+    assert told == f"script:v1 (code) logged by run {using} uses digits:v1 (dataset) logged by run {making}"
     shown = await place.run(DET, "artifact", "lineage", "digits:raw")
     assert f"used by run {using}" in shown
     assert "made script:v1" in shown
@@ -114,10 +119,10 @@ async def test_what_is_logged_offline_is_sent_by_a_later_sync(place: Place) -> N
     assert [one["version"] for one in (await place.get("artifacts/digits/versions"))["items"]] == [1]
 
 
-async def test_a_script_goes_on_if_an_artifact_cannot_be_logged_unless_it_is_strict(place: Place) -> None:
+async def test_a_script_goes_on_if_an_artifact_cannot_be_logged(place: Place) -> None:
     text = """
 import os
-run = det.init(id="hostile", strict=bool(os.environ.get("STRICT")))
+run = det.init(id="hostile")
 os.makedirs("data")
 os.symlink("/etc/passwd", "data/link")
 run.log_artifact("data", name="data")
@@ -130,9 +135,6 @@ print("trained")
     assert "nothing-here cannot be added" in said
     assert "trained" in said
     assert (await place.get("runs/hostile"))["metrics"]["loss"]["value"] == 1
-    await place.run("rm", "-r", "data")
-    said = await place.script(text, code=1, STRICT="1")
-    assert "symbolic link" in said
     assert (await place.get("artifacts"))["items"] == []
 
 
@@ -151,35 +153,44 @@ except Exception as error:
     assert (await place.get("runs/refused"))["status"] == "FINISHED"
 
 
+async def det(place: Place, *words: str, code: int = 0) -> str:
+    """Run a command in this process, as `det artifact WORDS`."""
+    runner = CliRunner()
+    with chdir(place.folder):
+        done = await off_loop(runner.invoke, root, ["artifact", *words], env=place.environment())
+    assert done.exit_code == code, done.output
+    return str(done.output)
+
+
 async def test_det_artifact_from_the_first_version_to_the_last(place: Place) -> None:
     folder = place.folder / "cats"
     (folder / "deep").mkdir(parents=True)
     (folder / "a.txt").write_text("one")
     (folder / "deep" / "b.txt").write_text("two")
-    said = await place.run(DET, "artifact", "log", "cats", "cats", "--alias", "raw", "--metadata", "rows=2")
-    assert "cats:v1: 2 files, 6 bytes" in said
-    said = await place.run(DET, "artifact", "log", "cats", "cats", "--json")
+    said = await det(place, "log", "cats", "cats", "--alias", "raw", "--metadata", "rows=2")
+    assert "cats:v1: 2 files, 6 B" in said
+    said = await det(place, "log", "cats", "cats", "--json")
     assert json.loads(said)["version"] == 1
     (folder / "a.txt").write_text("three")
-    await place.run(DET, "artifact", "log", "cats", "cats")
-    listed = json.loads(await place.run(DET, "artifact", "list", "--type", "dataset", "--json"))
+    await det(place, "log", "cats", "cats")
+    listed = json.loads(await det(place, "list", "--type", "dataset", "--json"))
     assert [(one["reference"], one["versions"], one["size"]) for one in listed] == [("cats", 2, 11)]
-    shown = await place.run(DET, "artifact", "describe", "cats")
+    shown = await det(place, "describe", "cats")
     assert "v2" in shown
     assert "raw" in shown
-    files = json.loads(await place.run(DET, "artifact", "describe", "cats:raw", "--files", "--json"))
+    files = json.loads(await det(place, "describe", "cats:raw", "--files", "--json"))
     assert [one["path"] for one in files["entries"]] == ["a.txt", "deep/b.txt"]
-    await place.run(DET, "artifact", "download", "cats:raw", "-o", "here")
+    await det(place, "download", "cats:raw", "-o", "here")
     assert (place.folder / "here" / "a.txt").read_text() == "one"
-    await place.run(DET, "artifact", "download", "cats", "-o", "here")
+    await det(place, "download", "cats", "-o", "here")
     assert (place.folder / "here" / "a.txt").read_text() == "three", "an unchanged download is replaced"
-    await place.run(DET, "artifact", "edit", "cats:v2", "--alias", "raw", "--comment", "larger")
+    await det(place, "edit", "cats:v2", "--alias", "raw", "--comment", "larger")
     assert (await place.get("artifacts/cats/versions/raw"))["version"] == 2
-    refused = await place.run(DET, "artifact", "delete", "cats:v2", "--yes", code=1)
+    refused = await det(place, "delete", "cats:v2", "--yes", code=1)
     assert "aliases point at it: raw" in refused
-    await place.run(DET, "artifact", "delete", "cats:v1", "--yes")
-    await place.run(DET, "artifact", "delete", "cats", "--yes", "--force")
-    assert json.loads(await place.run(DET, "artifact", "list", "--json")) == []
+    await det(place, "delete", "cats:v1", "--yes")
+    await det(place, "delete", "cats", "--yes", "--force")
+    assert json.loads(await det(place, "list", "--json")) == []
 
 
 async def test_a_folder_with_links_devices_or_dots_is_no_artifact(tmp_path: Path) -> None:
@@ -217,7 +228,7 @@ async def test_downloads_are_verified_cached_by_artifact_and_never_partial(
     first = await off_loop(version.download, tmp_path / "first")
     assert (first / "data.bin").read_bytes() == source.read_bytes()
     stored = [one for one in (door.world.settings.artifacts_dir / "named").rglob("*") if one.is_file()]
-    stored[0].write_bytes(b"evil")
+    stored[0].write_bytes(b"evil" * 1000)
     again = await off_loop(version.download, tmp_path / "second")
     assert (again / "data.bin").read_bytes() == source.read_bytes(), "it is copied from the cache"
     (cached,) = [one for one in (tmp_path / "own-cache").rglob("*") if one.is_file()]
@@ -228,8 +239,7 @@ async def test_downloads_are_verified_cached_by_artifact_and_never_partial(
         await off_loop(version.download, tmp_path / "third")
     assert not (tmp_path / "third").exists()
     assert not cached.exists(), "what was damaged in the cache is not used again"
-    bob = client_of(alice, "bob")
-    with pytest.raises(NotFound, match="there is no artifact"):
+    with client_of(alice, "bob") as bob, pytest.raises(NotFound, match="there is no artifact"):
         await off_loop(bob.get_artifact, "alice/data")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "mine.txt").write_text("mine")
@@ -316,7 +326,8 @@ async def test_a_trial_uses_and_logs_by_the_core_api_and_by_its_run(door: Any, a
         ("logged", "made"),
         ("used", "made"),
     ]
-    (collection,) = [one for one in await off_loop(alice.list_artifacts, type="thing")]
+    (collection,) = await off_loop(alice.list_artifacts, type="thing")
     assert [one.version for one in await off_loop(collection.versions)] == [1]
+    context.close()
     version = await off_loop(collection.get_version, "best")
     assert len((await off_loop(version.lineage)).nodes) == 4
