@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from test_runs_from_anywhere import DET, Place
+from test_runs_from_anywhere import DET, PYTHON, Place
 
 from detlab.cli.root import det as root
 from detlab.client import Client
@@ -25,6 +26,8 @@ from detlab.core.artifacts import ArtifactContext
 from detlab.errors import CheckpointError, ConfigError, DetlabError, NotFound, StorageError
 from detlab.info import ClusterInfo
 from detlab.track.in_trial import TrialRun
+
+EXAMPLES = Path(__file__).parents[4] / "examples" / "artifacts"
 
 
 @pytest.fixture
@@ -73,37 +76,33 @@ made.wait(30)
 print("logged as", made.version)
 run.finish()
 """
-USING = """
-import detlab.track as wandb
-
-with wandb.init(project="digits", id="using") as run:
-    artifact = run.use_artifact("digits:raw", type="dataset")
-    folder = artifact.download()
-    print("found", (folder / "train.csv").read_text(), artifact.metadata["rows"])
-    run.log_artifact("train.py", name="script", type="code")
-"""
 
 
-async def test_a_script_logs_an_artifact_and_another_uses_it(place: Place) -> None:
-    said = await place.script(MAKING)
-    assert "logged as v1" in said
+async def test_the_examples_make_a_data_set_and_a_fit_of_it_with_their_lineage(place: Place) -> None:
+    for name in ("prepare.py", "train.py"):
+        shutil.copyfile(EXAMPLES / name, place.folder / name)
+    said = await place.run(PYTHON, "prepare.py", "100")
+    assert "lines:v1 has 100 rows" in said
     assert "the master has all of it" in said
-    said = await place.script(USING)
-    assert "found a 3" in said, "what was changed after it was logged does not count"
-    view = await place.get("artifacts/digits/versions/raw")
-    making, using = (await place.get("runs/making"))["id"], (await place.get("runs/using"))["id"]
-    assert (view["logged_by"], view["used_by"], view["aliases"]) == ([making], [using], ["raw", "latest"])
-    assert (await place.get("artifacts/script/versions/1"))["logged_by"] == [using]
-    shown = await place.run(DET, "artifact", "lineage", "script")
-    told = " ".join(re.sub(r" \(run-\w+\)", "", shown).split())
-    assert told == f"script:v1 (code) logged by run {using} uses digits:v1 (dataset) logged by run {making}"
-    shown = await place.run(DET, "artifact", "lineage", "digits:raw")
-    assert f"used by run {using}" in shown
-    assert "made script:v1" in shown
+    said = await place.run(PYTHON, "train.py", "newest-rows")
+    assert "line-fit:v1 of lines:v1: slope" in said
+    (making,) = (await place.get("runs", project="artifacts", job_type="prepare"))["items"]
+    (using,) = (await place.get("runs", project="artifacts", job_type="train"))["items"]
+    view = await place.get("artifacts/lines/versions/newest-rows")
+    assert (view["logged_by"], view["used_by"]) == ([making["id"]], [using["id"]])
+    assert (view["aliases"], view["metadata"]) == (["newest-rows", "latest"], {"rows": 100})
+    shown = " ".join(re.sub(r" \(run-\w+\)", "", await det(place, "lineage", "line-fit")).split())
+    assert shown == (
+        f"line-fit:v1 (model) logged by run {using['id']} uses lines:v1 (dataset) logged by run {making['id']}"
+    )
+    shown = await det(place, "lineage", "lines")
+    assert f"used by run {using['id']}" in shown
+    assert "made line-fit:v1" in shown
     cached = [one for one in Path(place.variables["DET_ARTIFACT_CACHE"]).rglob("*") if one.is_file()]
-    assert sorted(one.read_text() for one in cached) == ["a", "by hand"]
+    assert len(cached) == 2
 
 
+@pytest.mark.soak
 async def test_what_is_logged_offline_is_sent_by_a_later_sync(place: Place) -> None:
     script = MAKING.replace('id="making"', 'id="making", mode="offline"').replace("made.wait(30)", "")
     script = script.replace("made.version", "'nothing'")
@@ -119,6 +118,7 @@ async def test_what_is_logged_offline_is_sent_by_a_later_sync(place: Place) -> N
     assert [one["version"] for one in (await place.get("artifacts/digits/versions"))["items"]] == [1]
 
 
+@pytest.mark.soak
 async def test_a_script_goes_on_if_an_artifact_cannot_be_logged(place: Place) -> None:
     text = """
 import os
@@ -138,6 +138,7 @@ print("trained")
     assert (await place.get("artifacts"))["items"] == []
 
 
+@pytest.mark.soak
 async def test_what_the_master_refuses_is_told_once_and_does_not_hold_up_the_run(place: Place) -> None:
     said = await place.script("""
 run = det.init(id="refused")
