@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from detlab.errors import DetlabError, Unavailable
 from detlab.files import write_atomic
-from detlab.schemas.wire.artifacts.versions import ArtifactVersionView, LogVersion
+from detlab.schemas.wire.artifacts.artifacts import ArtifactVersionView, LogVersion
 
 if TYPE_CHECKING:
     from detlab.client.artifacts.draft import Artifact

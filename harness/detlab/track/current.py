@@ -235,7 +235,11 @@ def log_artifact(
     return _the_run("log_artifact").log_artifact(artifact_or_path, name, type, aliases, **more)
 
 
-def use_artifact(artifact_or_name: Any, type: str | None = None, **more: Any) -> ArtifactVersion:  # noqa: A002
+def use_artifact(
+    artifact_or_name: Any,
+    type: str | None = None,  # noqa: A002  (as others have it)
+    **more: Any,
+) -> ArtifactVersion:
     """Return a version of an artifact, and record that the run of this process uses it: see `Run.use_artifact`.
 
     Raises:

@@ -12,7 +12,7 @@ from detlab.client.transport.calls import Call, Progress, Reply, Retries, error_
 from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
 from detlab.client.transport.session import Session
 from detlab.schemas.wire import API_PREFIX
-from detlab.schemas.wire.artifacts.versions import ArtifactVersionView, LogVersion
+from detlab.schemas.wire.artifacts.artifacts import ArtifactVersionView, LogVersion
 from detlab.schemas.wire.runs import BeginRun, RunBegun, RunView
 
 SECONDS = 30.0

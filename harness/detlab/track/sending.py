@@ -28,7 +28,7 @@ from detlab.launch.delivery.shipping import (
 )
 from detlab.launch.delivery.spool import SpoolReader, open_regular
 from detlab.schemas.wire import RefusedRecord
-from detlab.schemas.wire.artifacts.versions import ArtifactVersionView
+from detlab.schemas.wire.artifacts.artifacts import ArtifactVersionView
 from detlab.schemas.wire.runs import BeginRun, RunView
 from detlab.track.artifacts import KeptArtifact, kept_in
 from detlab.track.code import UNFINISHED

@@ -12,7 +12,7 @@ from track_doubles import GONE, KeptMaster
 
 from detlab.client.artifacts.draft import Artifact
 from detlab.errors import ConfigError, DetlabError, Forbidden, NotFound, Unavailable
-from detlab.schemas.wire.artifacts.versions import ArtifactVersionView
+from detlab.schemas.wire.artifacts.artifacts import ArtifactVersionView
 from detlab.track.artifacts import ArtifactLost, keep_use, kept_in
 from detlab.track.sending import RunDelivery, sync_folder
 from detlab.track.this_run import Run

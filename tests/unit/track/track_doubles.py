@@ -12,7 +12,7 @@ import pytest
 
 from detlab.client.transport.calls import Progress
 from detlab.errors import ClusterUnreachable, DetlabError
-from detlab.schemas.wire.artifacts.versions import ArtifactVersionView, LogVersion
+from detlab.schemas.wire.artifacts.artifacts import ArtifactVersionView, LogVersion
 from detlab.schemas.wire.runs import BeginRun, RunBegun, RunRecords, RunView
 from detlab.track.folder import RunDescription, RunFolder
 from detlab.track.this_run import Run

@@ -9,7 +9,7 @@ from detlab.client.artifacts.draft import Artifact
 from detlab.client.operations.artifacts import artifacts
 from detlab.client.transport.calls import Progress
 from detlab.client.transport.session import AsyncSession
-from detlab.schemas.wire.artifacts.versions import RunArtifact
+from detlab.schemas.wire.artifacts.artifacts import RunArtifact
 
 
 class AsyncArtifactCalls:

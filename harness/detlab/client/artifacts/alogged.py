@@ -11,7 +11,7 @@ from detlab.client.artifacts.transfer import default_folder, download_version
 from detlab.client.operations.artifacts import artifacts
 from detlab.client.transport.calls import Progress
 from detlab.client.transport.session import AsyncSession
-from detlab.schemas.wire.artifacts.versions import ArtifactFile, ArtifactVersionView, ArtifactView
+from detlab.schemas.wire.artifacts.artifacts import ArtifactFile, ArtifactVersionView, ArtifactView
 from detlab.schemas.wire.registry import LineageGraph
 
 

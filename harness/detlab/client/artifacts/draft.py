@@ -19,7 +19,7 @@ from detlab.client.plain_values import plain
 from detlab.client.transport.calls import valid_request
 from detlab.client.transport.downloads import file_digest
 from detlab.errors import ConfigError, Problem
-from detlab.schemas.wire.artifacts.versions import SCHEMES, ArtifactFile, LogVersion
+from detlab.schemas.wire.artifacts.artifacts import SCHEMES, ArtifactFile, LogVersion
 from detlab.storage import files
 
 if TYPE_CHECKING:

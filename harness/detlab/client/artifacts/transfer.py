@@ -12,7 +12,7 @@ from detlab.client.transport.calls import Call, Flow, Progress
 from detlab.client.transport.downloads import Assembly, complete, matches, replaceable
 from detlab.errors import CheckpointError, StorageError
 from detlab.schemas.wire import CheckpointFile, CheckpointView
-from detlab.schemas.wire.artifacts.versions import ArtifactFile, ArtifactVersionView
+from detlab.schemas.wire.artifacts.artifacts import ArtifactFile, ArtifactVersionView
 
 
 def default_folder(view: ArtifactVersionView) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden
-from detlab.schemas.wire.artifacts.versions import LATEST
+from detlab.schemas.wire.artifacts.artifacts import LATEST
 from detlab_hub.core.rights import ACTIONS, Action, ObjectKind, Right, Thing, may, right_of
 from detlab_hub.services.base.access import check_may_ask, no_such, owns, person
 from detlab_hub.services.base.callers import Caller
@@ -100,7 +100,7 @@ def reference_of(caller: Caller, row: ArtifactRow) -> str:
     return row.name if owns(caller, row.owner) else f"{row.owner}/{row.name}"
 
 
-def check_unused(s: Session, versions: Sequence[ArtifactVersionRow], name: str, *, force: bool) -> None:
+def check_unused(s: Session, ids: Sequence[int], name: str, *, force: bool) -> None:
     """Check that versions may go: no run uses them, and no alias points at them.
 
     Raises:
@@ -108,7 +108,6 @@ def check_unused(s: Session, versions: Sequence[ArtifactVersionRow], name: str, 
     """
     if force:
         return
-    ids = [one.id for one in versions]
     used = [one for one in artifacts.links_of(s, ids) if one.role == "used"]
     aliases = sorted({alias for held in artifacts.aliases_of(s, ids).values() for alias in held})
     if not used and not aliases:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, Problem
-from detlab.schemas.wire.artifacts.versions import ArtifactList, ArtifactView, EditArtifact
+from detlab.schemas.wire.artifacts.artifacts import ArtifactList, ArtifactView, EditArtifact
 from detlab_hub.core.rights import Action
 from detlab_hub.services.admission.destinations import destination, searched_workspace
 from detlab_hub.services.artifacts.access import artifact_for, check_unused
@@ -21,7 +20,7 @@ from detlab_hub.services.tracking.access import Tracker, speaker_of
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import rights
 from detlab_hub.store.queries.registry import artifacts
-from detlab_hub.store.tables import ArtifactRow, ArtifactVersionRow
+from detlab_hub.store.tables import ArtifactRow
 
 
 class Artifacts(Service):
@@ -107,8 +106,7 @@ class Artifacts(Service):
 
         def delete(unit: UnitOfWork) -> ArtifactView:
             found = artifact_for(unit.session, caller, str(row.id), Action.ARTIFACT_DELETE)
-            query = select(ArtifactVersionRow).where(ArtifactVersionRow.artifact_id == found.id)
-            versions = list(unit.session.scalars(query))
+            versions = artifacts.version_ids(unit.session, found.id)
             check_unused(unit.session, versions, f"artifact {found.name!r}", force=force)
             view = artifact_views(unit.session, [found], caller)[0]
             audit.note(unit, caller, "artifact.delete", f"artifact {found.id}", found.name)

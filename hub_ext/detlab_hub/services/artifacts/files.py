@@ -11,7 +11,7 @@ from typing import BinaryIO
 from sqlalchemy.orm import Session
 
 from detlab.errors import DetlabError
-from detlab.schemas.wire.artifacts.versions import ArtifactFile
+from detlab.schemas.wire.artifacts.artifacts import ArtifactFile
 from detlab_hub.core.rights import Action
 from detlab_hub.services.admission import storage_quotas, upload_limits
 from detlab_hub.services.artifacts.access import artifact_for, version_for

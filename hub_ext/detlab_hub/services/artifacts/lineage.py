@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from sqlalchemy.orm import Session
 
 from detlab.errors import DetlabError
-from detlab.schemas.wire.artifacts.versions import LOGGED, USED
+from detlab.schemas.wire.artifacts.artifacts import LOGGED, USED
 from detlab.schemas.wire.registry import LineageGraph
 from detlab_hub.core.rights import Right
 from detlab_hub.services.artifacts.access import artifact_for, artifact_rights, reference_of, version_for
 from detlab_hub.services.base.access import model_for, reference_to
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
-from detlab_hub.services.tracking.access import readable_runs
-from detlab_hub.services.views.graphs import Drawing
+from detlab_hub.services.tracking.access import readable_runs, trial_of
+from detlab_hub.services.views.graphs import LineageDrawing
 from detlab_hub.store.queries.registry import artifacts
 from detlab_hub.store.tables import (
     ArtifactLinkRow,
@@ -49,7 +49,7 @@ class ArtifactLineages(Service):
 
         def look(s: Session) -> LineageGraph:
             row = version_for(s, artifact_for(s, caller, name), version)
-            drawn = Drawing()
+            drawn = LineageDrawing()
             tracer = _Tracer(s, caller, drawn)
             tracer.back(deque([row]))
             tracer.forth(deque([row]))
@@ -58,7 +58,7 @@ class ArtifactLineages(Service):
         return await self._context.look(caller.name, look)
 
 
-def draw_used(s: Session, caller: Caller, drawn: Drawing, node: str, run_id: str) -> None:
+def draw_used(s: Session, caller: Caller, drawn: LineageDrawing, node: str, run_id: str) -> None:
     """Draw the artifacts that a run has used, which is there as a node, and what these were made of."""
     tracer = _Tracer(s, caller, drawn)
     tracer.back(deque(tracer.versions_of(run_id, USED, node)))
@@ -67,7 +67,7 @@ def draw_used(s: Session, caller: Caller, drawn: Drawing, node: str, run_id: str
 class _Tracer:
     """Follows lineage in one direction at a time: what was made beside something is neither."""
 
-    def __init__(self, s: Session, caller: Caller, drawn: Drawing) -> None:
+    def __init__(self, s: Session, caller: Caller, drawn: LineageDrawing) -> None:
         self._s, self._caller, self._drawn = s, caller, drawn
         self._seen: set[tuple[str, int]] = set()
 
@@ -126,10 +126,11 @@ class _Tracer:
         ]
 
     def _run(self, link: ArtifactLinkRow) -> str:
-        if link.trial_id is None or link.experiment_id is None:
+        number = trial_of(link.run_id)
+        if number is None or link.experiment_id is None:
             run = self._s.get(TrackedRunRow, link.run_id)
             return self._drawn.node("run", link.run_id, "" if run is None else run.name)
-        trial = self._drawn.node("trial", str(link.trial_id))
+        trial = self._drawn.node("trial", str(number))
         experiment = self._s.get(ExperimentRow, link.experiment_id)
         name = "" if experiment is None else experiment.name
         self._drawn.edge(trial, self._drawn.node("experiment", str(link.experiment_id), name), "of")
@@ -137,8 +138,8 @@ class _Tracer:
 
     def _models(self, run_id: str, node: str) -> None:
         """Draw the versions of models that are checkpoints of a run, of those that the caller may read."""
-        trial_id = int(node.removeprefix("trial:")) if node.startswith("trial:") else None
-        for row in artifacts.model_versions_of(self._s, run_id, trial_id, _MOST_LINKS):
+        trial = trial_of(run_id)
+        for row in artifacts.model_versions_of(self._s, run_id, trial, _MOST_LINKS):
             model = self._model(row)
             if model is None or len(self._drawn.nodes) >= MOST_NODES:
                 continue
@@ -146,7 +147,7 @@ class _Tracer:
             head = self._drawn.node("version", named, row.semver or "")
             saved = self._drawn.node("checkpoint", row.checkpoint_uuid)
             self._drawn.edge(head, saved, "is")
-            self._drawn.edge(saved, node, "saved by" if trial_id is not None else "logged by")
+            self._drawn.edge(saved, node, "saved by" if trial is not None else "logged by")
 
     def _model(self, row: VersionRow) -> ModelRow | None:
         try:

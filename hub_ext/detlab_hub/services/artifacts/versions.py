@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import CheckpointError, DetlabError, NotFound
 from detlab.schemas.script_names import normal
-from detlab.schemas.wire.artifacts.versions import (
+from detlab.schemas.wire.artifacts.artifacts import (
     LOGGED,
     SCHEMES,
     USED,
@@ -167,7 +167,7 @@ class ArtifactVersions(Service):
             found = artifact_for(unit.session, caller, str(row.id), Action.ARTIFACT_DELETE)
             one = version_for(unit.session, found, version)
             said = f"version {one.version} of artifact {found.name!r}"
-            check_unused(unit.session, [one], said, force=force)
+            check_unused(unit.session, [one.id], said, force=force)
             view = version_view(unit.session, one, caller)
             audit.note(unit, caller, "artifact.delete", f"artifact {found.id}", f"version {one.version}")
             return view, artifacts.delete_version(unit.session, one)
@@ -442,7 +442,6 @@ def _link(unit: UnitOfWork, run: TrackedRun | None, row: ArtifactVersionRow, rol
         version_id=row.id,
         run_id=run.id,
         role=role,
-        trial_id=None if run.trial is None else run.trial.id,
         experiment_id=None if run.experiment is None else run.experiment.id,
         at=unit.now,
     )

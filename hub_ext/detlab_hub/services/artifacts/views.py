@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab.schemas.wire.artifacts.versions import LATEST, LOGGED, USED, ArtifactVersionView, ArtifactView
+from detlab.schemas.wire.artifacts.artifacts import LATEST, LOGGED, USED, ArtifactVersionView, ArtifactView
 from detlab_hub.services.artifacts.access import artifact_rights, reference_of
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.tracking.access import readable_runs
 from detlab_hub.services.views.pages import brief
 from detlab_hub.store.queries import workspaces
 from detlab_hub.store.queries.registry import artifacts
-from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import ArtifactRow, ArtifactVersionRow
 
 MOST_RUNS = 100
@@ -55,9 +53,7 @@ def version_views(
     """Make the views of versions; only full ones name the runs that have made them and use them."""
     s.flush()
     ids = [row.id for row in rows]
-    named: dict[int, ArtifactRow] = {}
-    for part in chunks(sorted({row.artifact_id for row in rows})):
-        named.update((one.id, one) for one in s.scalars(select(ArtifactRow).where(ArtifactRow.id.in_(part))))
+    named = artifacts.by_ids(s, {row.artifact_id for row in rows})
     newest = {key: number for key, (_, number) in artifacts.counts(s, list(named)).items()}
     aliases = artifacts.aliases_of(s, ids)
     links = artifacts.links_of(s, ids, MOST_RUNS) if full else []

@@ -72,9 +72,13 @@ async def remove_unfinished(context: ServiceContext) -> int:
         by_artifact.setdefault(artifact_id, []).append(digest)
     removed = 0
     for artifact_id, digests in by_artifact.items():
-        async with context.artifact_locks.of(artifact_id):
-            # Looked at again: a version may have been made of them meanwhile.
-            gone = await context.write(lambda unit: artifacts.forget_unnamed(unit.session, artifact_id, digests))  # noqa: B023
-            await context.workers.moves.run("", remove_digests, context.settings, artifact_id, gone)
-        removed += len(gone)
+        removed += await _remove_unnamed(context, artifact_id, digests)
     return removed
+
+
+async def _remove_unnamed(context: ServiceContext, artifact_id: int, digests: Sequence[str]) -> int:
+    """Remove those of some files that no version names now: one may have been made of them meanwhile."""
+    async with context.artifact_locks.of(artifact_id):
+        gone = await context.write(lambda unit: artifacts.forget_unnamed(unit.session, artifact_id, digests))
+        await context.workers.moves.run("", remove_digests, context.settings, artifact_id, gone)
+    return len(gone)

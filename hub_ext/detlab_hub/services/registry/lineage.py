@@ -17,7 +17,7 @@ from detlab_hub.services.checkpoints.manifests import is_uuid
 from detlab_hub.services.tracking.access import run_id_of
 from detlab_hub.services.tracking.facts import loaded, run_facts
 from detlab_hub.services.views import experiment_views
-from detlab_hub.services.views.graphs import Drawing
+from detlab_hub.services.views.graphs import LineageDrawing
 from detlab_hub.store.queries import parts as allocation_parts
 from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import (
@@ -157,7 +157,7 @@ def graph_of(s: Session, caller: Caller, model: ModelRow, version: VersionRow) -
     What is behind a checkpoint of an experiment that the caller may not read is left out.
     """
     lineage = Lineage.model_validate(version.lineage)
-    drawn = Drawing()
+    drawn = LineageDrawing()
     head = drawn.node("version", f"{reference_to(caller, model)}@{version.version}", version.semver or "")
     step = "" if lineage.steps_completed is None else f"step {lineage.steps_completed}"
     saved = drawn.node("checkpoint", version.checkpoint_uuid, step)
@@ -187,7 +187,7 @@ def graph_of(s: Session, caller: Caller, model: ModelRow, version: VersionRow) -
     return LineageGraph(nodes=list(drawn.nodes.values()), edges=drawn.edges)
 
 
-def _draw_ancestor(s: Session, caller: Caller, drawn: Drawing, child: str, uuid: str) -> list[tuple[str, str]]:
+def _draw_ancestor(s: Session, caller: Caller, drawn: LineageDrawing, child: str, uuid: str) -> list[tuple[str, str]]:
     """Draw a checkpoint that a trial started from, and its trial; return what that one started from."""
     known = f"checkpoint:{uuid}" in drawn.nodes
     row = s.get(CheckpointRow, uuid)

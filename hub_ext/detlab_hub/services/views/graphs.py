@@ -5,7 +5,7 @@ from __future__ import annotations
 from detlab.schemas.wire.registry import LineageEdge, LineageGraph, LineageNode
 
 
-class Drawing:
+class LineageDrawing:
     """A graph that grows; a node or an edge that is there already is not drawn again."""
 
     def __init__(self) -> None:

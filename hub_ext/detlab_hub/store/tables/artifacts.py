@@ -113,6 +113,5 @@ class ArtifactLinkRow(Base):
     """32 hex digits; that of a trial is made of its number."""
     role: Mapped[str] = mapped_column(CleanText)
     """`logged` or `used`."""
-    trial_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
     experiment_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
     at: Mapped[float] = mapped_column(Double, default=0.0)

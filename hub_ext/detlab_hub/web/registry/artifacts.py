@@ -12,7 +12,7 @@ from pydantic import Field
 
 from detlab.errors import DetlabError
 from detlab.schemas.wire import Wire
-from detlab.schemas.wire.artifacts.versions import (
+from detlab.schemas.wire.artifacts.artifacts import (
     KIND_CHARS,
     PATH_CHARS,
     ArtifactFileList,

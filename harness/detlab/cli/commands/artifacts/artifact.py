@@ -15,7 +15,7 @@ from detlab.cli.output.progress import bar
 from detlab.client.artifacts.draft import Artifact
 from detlab.client.operations.artifacts import artifacts
 from detlab.client.operations.artifacts.artifacts import split_artifact
-from detlab.schemas.wire.artifacts.versions import ArtifactFile, ArtifactVersionView
+from detlab.schemas.wire.artifacts.artifacts import ArtifactFile, ArtifactVersionView
 from detlab.schemas.wire.registry import LineageEdge, LineageGraph
 from detlab.schemas.wire.storage import size_text
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from detlab.client.operations.experiments import one, pages
 from detlab.client.transport.calls import Call, Flow, Progress, model, valid_request
 from detlab.errors import ConfigError, Conflict, Problem
-from detlab.schemas.wire.artifacts.versions import (
+from detlab.schemas.wire.artifacts.artifacts import (
     LATEST,
     ArtifactFile,
     ArtifactVersionView,

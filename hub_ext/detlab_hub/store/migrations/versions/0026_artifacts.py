@@ -88,7 +88,6 @@ def upgrade() -> None:
         sa.Column("version_id", ID, nullable=False),
         sa.Column("run_id", sa.Text(), nullable=False),
         sa.Column("role", sa.Text(), nullable=False),
-        sa.Column("trial_id", sa.BigInteger(), nullable=True),
         sa.Column("experiment_id", sa.BigInteger(), nullable=True),
         sa.Column("at", sa.Double(), nullable=False),
         sa.ForeignKeyConstraint(["version_id"], ["artifact_versions.id"], name=op.f("fk_artifact_links_version_id")),

@@ -97,7 +97,20 @@ def sizes(s: Session, ids: Sequence[int]) -> dict[int, int]:
     return found
 
 
+def by_ids(s: Session, ids: Collection[int]) -> dict[int, ArtifactRow]:
+    """Return some artifacts, by their ids."""
+    found: dict[int, ArtifactRow] = {}
+    for part in chunks(sorted(ids)):
+        found.update((row.id, row) for row in s.scalars(select(ArtifactRow).where(ArtifactRow.id.in_(part))))
+    return found
+
+
 # --- versions
+
+
+def version_ids(s: Session, artifact_id: int) -> list[int]:
+    """Return the ids of all versions of an artifact."""
+    return list(s.scalars(select(ArtifactVersionRow.id).where(ArtifactVersionRow.artifact_id == artifact_id)))
 
 
 def versions(s: Session, artifact_id: int, *, limit: int, after: int | None = None) -> list[int]:
