@@ -29,6 +29,8 @@ MODULES = {
     "aresources.py": "resources.py",
     "asearch.py": "search.py",
     "atasks.py": "tasks.py",
+    "artifacts/acalls.py": "artifacts/calls.py",
+    "artifacts/alogged.py": "artifacts/logged.py",
     "parts/abatches.py": "parts/batches.py",
     "parts/acollection.py": "parts/collection.py",
     "parts/aedits.py": "parts/edits.py",
@@ -58,7 +60,7 @@ REPLACEMENTS = (
     (r"\bAsync(?=[A-Z])", ""),
     (r"\b__a(enter|exit|iter)__\b", r"__\1__"),
     (
-        r"\ba(batches|calls|client|collection|edits|files|finding|lines|models|output|resources|runs|search|tasks|feeds|workspaces)\b",
+        r"\ba(batches|calls|client|collection|edits|files|finding|lines|logged|models|output|resources|runs|search|tasks|feeds|workspaces)\b",
         r"\1",
     ),
     (r"\ba(read|iter_bytes)\b", r"\1"),

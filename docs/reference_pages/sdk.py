@@ -31,6 +31,7 @@ preempted, and `det.get_cluster_info()` is None. What the profiler says of GPUs 
         ("core_context.preempt", core.PreemptContext),
         ("core_context.distributed", core.DistributedContext),
         ("core_context.searcher", core.SearcherContext),
+        ("core_context.artifacts", core.ArtifactContext),
         ("core_context.experimental", core.ExperimentalCoreContext),
     ]
     enums = [
@@ -101,11 +102,12 @@ used only where `DET_USE_PROXY=1`, by `det` too, and never for a master on this 
         experiment.top_checkpoint().download("best")
 """
     classes = [sdk.Client, sdk.Experiment, sdk.Trial, sdk.Checkpoint]
+    artifacts = [sdk.Artifact, sdk.ArtifactVersion, sdk.ArtifactCollection]
     figures = "## Figures\n\n[How to plot a search](../how-to/plot-a-search.md) shows them at work."
     return page(
         "Python client",
         intro,
-        *(class_section(cls.__name__, cls, inherited=True) for cls in classes),
+        *(class_section(cls.__name__, cls, inherited=True) for cls in (*classes, *artifacts)),
         function_section("det.remote", remote_functions.remote)
         + "\n\n[Run a function on the cluster](../how-to/run-a-function-on-the-cluster.md) shows it at work.",
         class_section("RemoteFunction", remote_functions.RemoteFunction),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from detlab import track as track
     from detlab import util as util
     from detlab import viz as viz
+    from detlab.client.artifacts.draft import Artifact as Artifact
     from detlab.client.singleton import load_model as load_model
     from detlab.errors import InvalidHP as InvalidHP
     from detlab.info import ClusterInfo as ClusterInfo
@@ -77,11 +78,13 @@ _NAMES = {
     "Table": "detlab.media",
     "Text": "detlab.media",
     "Video": "detlab.media",
+    "Artifact": "detlab.client",
     "remote": "detlab.remote_functions",
 }
 
 __all__ = [
     "LOG_FORMAT",
+    "Artifact",
     "Audio",
     "ClusterInfo",
     "ConfusionMatrix",

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from platformdirs import user_data_dir
 
 from detlab import storage
+from detlab.core.artifacts import ArtifactContext
 from detlab.core.checkpoint.context import CheckpointContext, DummyCheckpointContext
 from detlab.core.distributed.context import DistributedContext, DummyDistributedContext
 from detlab.core.distributed.heartbeat import LoopState, Pulse
@@ -96,6 +97,7 @@ class Context:
         searcher: For code written before Determined 0.38.
         profiler: System metrics.
         experimental: Calls that Determined marks as experimental.
+        artifacts: Named folders in versions that this trial uses and makes.
         info: The task, None off-cluster.
     """
 
@@ -121,6 +123,7 @@ class Context:
         self.info = info
         self.profiler = profiler or DummyProfilerContext()
         self.experimental = experimental or ExperimentalCoreContext(checkpoint)
+        self.artifacts = ArtifactContext(info)
         self._tensorboard = tensorboard
         self._session = session
         self._pulse: Pulse | None = None
@@ -159,6 +162,7 @@ class Context:
                 stack.callback(self._session.close)
             if self._tensorboard is not None:
                 stack.callback(self._tensorboard.close)
+            stack.callback(self.artifacts.close)
             stack.callback(self.distributed.close)
             stack.callback(self.preempt.close)
             stack.callback(self.profiler.off)

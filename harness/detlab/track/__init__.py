@@ -11,7 +11,7 @@ Not here: code that a cluster runs (`detlab.core`), and MLflow's protocol, by wh
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detlab.track.current import (
     alert,
@@ -19,14 +19,20 @@ from detlab.track.current import (
     finish,
     init,
     log,
+    log_artifact,
     login,
     save,
+    use_artifact,
     watch,
 )
 from detlab.track.errors import NoRun, RunFolderError
 from detlab.track.this_run import Run
 
+if TYPE_CHECKING:
+    from detlab.client.artifacts.draft import Artifact as Artifact
+
 __all__ = [
+    "Artifact",
     "NoRun",
     "Run",
     "RunFolderError",
@@ -36,10 +42,12 @@ __all__ = [
     "finish",
     "init",
     "log",
+    "log_artifact",
     "login",
     "run",
     "save",
     "summary",
+    "use_artifact",
     "watch",
 ]
 
@@ -50,4 +58,8 @@ def __getattr__(name: str) -> Any:
         from detlab.track import current
 
         return getattr(current, f"current_{name}")()
+    if name == "Artifact":
+        from detlab.client.artifacts.draft import Artifact
+
+        return Artifact
     raise AttributeError(f"module 'detlab.track' has no attribute {name!r}")

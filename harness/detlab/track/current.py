@@ -10,13 +10,17 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detlab.track.errors import NoRun, RunFolderError
 from detlab.track.folder import FOLDER_VARIABLE, RUNS_FOLDER, RunDescription, RunFolder, is_run_key
 from detlab.track.in_trial import trial_run
 from detlab.track.records import newest
 from detlab.track.this_run import Mode, Run, RunConfig, RunResults, say
+
+if TYPE_CHECKING:
+    from detlab.client.artifacts.draft import Artifact
+    from detlab.client.artifacts.logged import ArtifactVersion
 
 logger = logging.getLogger("detlab.track")
 ID_VARIABLE, PROJECT_VARIABLE, MODE_VARIABLE = "DET_RUN_ID", "DET_RUN_PROJECT", "DET_RUN_MODE"
@@ -216,6 +220,34 @@ def alert(title: str, text: str = "", level: str = "INFO", **more: Any) -> None:
     _the_run("alert").alert(title, text, level, **more)
 
 
+def log_artifact(
+    artifact_or_path: Any,
+    name: str | None = None,
+    type: str | None = None,  # noqa: A002  (as others have it)
+    aliases: Iterable[str] | None = None,
+    **more: Any,
+) -> Artifact:
+    """Log a version of an artifact that the run of this process has made: see `Run.log_artifact`.
+
+    Raises:
+        NoRun: There is none.
+    """
+    return _the_run("log_artifact").log_artifact(artifact_or_path, name, type, aliases, **more)
+
+
+def use_artifact(
+    artifact_or_name: Any,
+    type: str | None = None,  # noqa: A002  (as others have it)
+    **more: Any,
+) -> ArtifactVersion:
+    """Return a version of an artifact, and record that the run of this process uses it: see `Run.use_artifact`.
+
+    Raises:
+        NoRun: There is none.
+    """
+    return _the_run("use_artifact").use_artifact(artifact_or_name, type, **more)
+
+
 def watch(*models: Any, **more: Any) -> None:
     """Do nothing: see `Run.watch`.
 
@@ -232,7 +264,7 @@ def define_metric(*_: Any, **__: Any) -> None:
 
 def save(path: Any = None, *_: Any, **__: Any) -> None:
     """Do nothing, and say so: files are artifacts."""
-    logger.warning("save(%r) keeps nothing: log an artifact", path)
+    logger.warning("save(%r) keeps nothing: log_artifact(%r, name=…) does", path, path)
 
 
 def login(*_: Any, **__: Any) -> bool:

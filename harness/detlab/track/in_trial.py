@@ -6,14 +6,20 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from detlab.core.artifacts import ArtifactContext
 from detlab.errors import NotInCluster
 from detlab.info import ClusterInfo, get_cluster_info
 from detlab.schemas.wire.logged_names import place_of
+from detlab.schemas.wire.runs import ExitStatus
 from detlab.track.logged import plain_config
 from detlab.track.records import LoggedRecords
 from detlab.track.this_run import Run
+
+if TYPE_CHECKING:
+    from detlab.client.artifacts.draft import Artifact
+    from detlab.client.artifacts.logged import ArtifactVersion
 
 logger = logging.getLogger("detlab.track")
 
@@ -44,6 +50,22 @@ class TrialRecords(LoggedRecords):
             super().append("metrics", {"group": group, "steps_completed": step, "metrics": metrics})
 
 
+class TrialRun(Run):
+    """The run that is a trial: its artifacts are sent at once, by the token of its task."""
+
+    artifacts: ArtifactContext
+
+    def _log_artifact(self, made: Artifact, aliases: list[str]) -> None:
+        self.artifacts.log(made, aliases=aliases)
+
+    def _end(self, status: ExitStatus, reason: str) -> None:
+        self.artifacts.close()
+        super()._end(status, reason)
+
+    def _found_version(self, given: Artifact | str) -> ArtifactVersion:
+        return self.artifacts.use(given if isinstance(given, str) else given.logged.reference)
+
+
 def trial_run(config: Any, *, strict: bool) -> Run | None:
     """Return the run of the trial that this process is of; None: it is of none.
 
@@ -63,9 +85,10 @@ def _run_of(info: ClusterInfo, config: Any, *, strict: bool) -> Run:
     trial = info.trial
     key = f"{trial.trial_id:032x}"
     if os.environ.get("RANK", "0") != "0":
-        run = Run(None, key, mode="disabled", strict=strict)
+        run = TrialRun(None, key, mode="disabled", strict=strict)
     else:
         searched = str((trial._config.get("searcher") or {}).get("metric") or "")
-        run = Run(None, key, strict=strict, records=TrialRecords(info.task_dir / "spool", searched, strict=strict))
+        run = TrialRun(None, key, strict=strict, records=TrialRecords(info.task_dir / "spool", searched, strict=strict))
+    run.artifacts = ArtifactContext(info)
     run.config.update({**plain_config(config), **trial.hparams})
     return run

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from detlab.client.transport.calls import Call, Reply, Retries, error_of, model
+from detlab.client.operations.artifacts import artifacts
+from detlab.client.transport.calls import Call, Progress, Reply, Retries, error_of, model
 from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
 from detlab.client.transport.session import Session
 from detlab.schemas.wire import API_PREFIX
+from detlab.schemas.wire.artifacts.artifacts import ArtifactVersionView, LogVersion
 from detlab.schemas.wire.runs import BeginRun, RunBegun, RunView
 
 SECONDS = 30.0
@@ -38,6 +40,24 @@ class RunMaster(Protocol):
 
     def put(self, run_id: str, name: str, path: Path) -> None:
         """Store a file of the run.
+
+        Raises:
+            DetlabError: The master refused, or did not answer.
+        """
+        ...
+
+    def log_artifact(
+        self, name: str, wanted: LogVersion, sources: Mapping[str, Path], progress: Progress
+    ) -> ArtifactVersionView:
+        """Log a version of an artifact, of files by their digests.
+
+        Raises:
+            DetlabError: The master refused, or did not answer.
+        """
+        ...
+
+    def use_artifact(self, run_id: str, artifact: int, version: int) -> ArtifactVersionView:
+        """Record that the run uses a version.
 
         Raises:
             DetlabError: The master refused, or did not answer.
@@ -78,6 +98,18 @@ class HttpRunMaster:
         status, body = self._request(self._open(), "PUT", url, path.read_bytes(), headers)
         if not 200 <= status < 300:
             raise error_of(Reply(status, body))
+
+    def log_artifact(
+        self, name: str, wanted: LogVersion, sources: Mapping[str, Path], progress: Progress
+    ) -> ArtifactVersionView:
+        """See `RunMaster.log_artifact`."""
+        reply = self._open().run(artifacts.log_version(name, wanted, sources, progress))
+        assert reply.version is not None
+        return reply.version
+
+    def use_artifact(self, run_id: str, artifact: int, version: int) -> ArtifactVersionView:
+        """See `RunMaster.use_artifact`."""
+        return self._open().run(artifacts.use_version(artifact, version, run_id))
 
     def close(self) -> None:
         """See `RunMaster.close`."""

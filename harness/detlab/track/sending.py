@@ -28,7 +28,9 @@ from detlab.launch.delivery.shipping import (
 )
 from detlab.launch.delivery.spool import SpoolReader, open_regular
 from detlab.schemas.wire import RefusedRecord
+from detlab.schemas.wire.artifacts.artifacts import ArtifactVersionView
 from detlab.schemas.wire.runs import BeginRun, RunView
+from detlab.track.artifacts import KeptArtifact, kept_in
 from detlab.track.code import UNFINISHED
 from detlab.track.folder import RECORDS, RunDescription, RunFolder
 from detlab.track.master import RunMaster
@@ -98,6 +100,7 @@ class RunDelivery:
         try:
             left = [stream for stream in self._streams if not self._pump(stream)]
             self._put_files()
+            self._put_artifacts()
         except DetlabError as error:
             self._fail(error)
             return False
@@ -203,13 +206,41 @@ class RunDelivery:
                 continue
             try:
                 self._master.put(run_id, name, path)
-            except Unavailable:
-                raise
             except DetlabError as error:
-                if getattr(error, "status", 0) not in range(400, 500) or getattr(error, "status", 0) in {401, 429}:
+                if not _is_final(error):
                     raise
                 logger.warning("the file %s of the run is not taken: %s", name, error)
             self._files.add(name)
+
+    def _put_artifacts(self) -> None:
+        run_id = next((stream.run_id for stream in self._streams if stream.run_id), "")
+        for kept in kept_in(self._folder.path) if run_id else ():
+            if kept.settled:
+                continue
+            try:
+                kept.note_logged(self._sent_artifact(run_id, kept))
+            except DetlabError as error:
+                if not _is_final(error):
+                    raise
+                kept.note_refused(str(error))
+                logger.warning("an artifact of the run is not taken: %s", error)
+            except (ValueError, KeyError, TypeError) as error:  # files of it were changed, or have gone
+                kept.note_refused(f"{kept.path} is damaged: {error}")
+                logger.warning("an artifact of the run is damaged, and not sent: %s: %s", kept.path, error)
+
+    def _sent_artifact(self, run_id: str, kept: KeptArtifact) -> ArtifactVersionView:
+        logged = kept.version
+        if logged is None:
+            return self._master.use_artifact(run_id, *kept.use)
+        name, wanted = logged
+        wanted = wanted.model_copy(update={"run": run_id})
+        return self._master.log_artifact(name, wanted, kept.sources(), lambda *_: self.beat())
+
+
+def _is_final(error: DetlabError) -> bool:
+    """Whether the master will say the same the next time."""
+    status = getattr(error, "status", 0)
+    return not isinstance(error, Unavailable) and status in range(400, 500) and status not in {401, 429}
 
 
 def _wanted(run: RunDescription, writer: str | None) -> BeginRun:

@@ -7,18 +7,24 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from detlab.pasted import word
 from detlab.schemas.wire.runs import ExitStatus
+from detlab.track.artifacts import ArtifactFinder, keep_use, keep_version, kept_in
 from detlab.track.exits import ExitWatch
 from detlab.track.folder import RunFolder, ScriptProcess
 from detlab.track.logged import number_of, plain, plain_config, sorted_values
 from detlab.track.output import OutputCopy, Stream
 from detlab.track.records import LoggedRecords
+
+if TYPE_CHECKING:
+    from detlab.client.artifacts.draft import Artifact
+    from detlab.client.artifacts.logged import ArtifactVersion
 
 logger = logging.getLogger("detlab.track")
 Mode = Literal["online", "offline", "disabled"]
@@ -138,6 +144,7 @@ class Run:
         self.mode: Mode = mode if self._records is not None else "disabled"
         self.config = RunConfig(self._records)
         self.summary = RunResults(self._records)
+        self._finder = ArtifactFinder()
         self._pid = os.getpid()
         self._step = first_step
         self._lock = threading.RLock()
@@ -267,6 +274,79 @@ class Run:
         if not self._ended("set_tags") and self._records is not None:
             self._records.append("tags", {"values": {str(key): str(plain(value)) for key, value in tags.items()}})
 
+    def log_artifact(
+        self,
+        artifact_or_path: Artifact | str | os.PathLike[str],
+        name: str | None = None,
+        type: str | None = None,  # noqa: A002  (as others have it)
+        aliases: Iterable[str] | None = None,
+        **ignored: Any,
+    ) -> Artifact:
+        """Log a version of an artifact that this run has made: `det.Artifact("cats", type="dataset")`.
+
+        Its files are copied to the run's folder, and sent from there; in a trial they are sent at once. `wait()` of
+        what is returned waits until the cluster has them.
+
+        Args:
+            artifact_or_path: What was put together; or the path of a file or a folder.
+            name: Of the artifact, if it is a path.
+            type: What it is, if it is a path.
+            aliases: Names of the version.
+            **ignored: Settings of others.
+
+        Raises:
+            DetlabError: It cannot be logged, and the run is strict. So may be raised what opening its files raises.
+        """
+        del ignored
+        from detlab.client.artifacts.draft import Artifact, as_artifact
+
+        given = artifact_or_path if isinstance(artifact_or_path, Artifact) else None
+        try:
+            made = as_artifact(artifact_or_path, name, type)
+            given = made
+            if not self._ended("log_artifact"):
+                self._log_artifact(made, list(aliases or ()))
+        except Exception as error:  # a file that is gone, a full disk, a name that is none
+            if self.strict:
+                raise
+            self._problem(f"the artifact is not logged: {error}")
+            return given if given is not None else Artifact(name or "unnamed", type)
+        return made
+
+    def _log_artifact(self, made: Artifact, aliases: list[str]) -> None:
+        assert self.folder is not None
+        kept = keep_version(self.folder.path, made, aliases)
+        made.comes_by(partial(self._finder.wait_for, kept, made.name))
+
+    def use_artifact(
+        self,
+        artifact_or_name: Artifact | str,
+        type: str | None = None,  # noqa: A002  (as others have it)
+        **ignored: Any,
+    ) -> ArtifactVersion:
+        """Return a version of an artifact, and record that this run uses it.
+
+        Args:
+            artifact_or_name: `cats:v3`, `cats:best`, `ada/cats:latest`, or `cats`, which is the newest version; or an
+                artifact that was logged before.
+            type: Not needed.
+            **ignored: Settings of others.
+
+        Raises:
+            DetlabError: There is no such version, or the cluster does not answer: a run goes by what it uses.
+        """
+        del type, ignored
+        found = self._found_version(artifact_or_name)
+        if not self._ended("use_artifact") and self.folder is not None:
+            try:
+                keep_use(self.folder.path, found.view)
+            except OSError as error:
+                self._problem(f"that the run uses {found.reference} is not recorded: {error}")
+        return found
+
+    def _found_version(self, given: Artifact | str) -> ArtifactVersion:
+        return self._finder.find(given) if isinstance(given, str) else given.logged
+
     def watch(self, *_: Any, **__: Any) -> None:
         """Do nothing: gradients are not recorded by themselves; log what you want to see of them."""
         self._problem("watch() records nothing: log what you need of gradients, such as their norm")
@@ -306,6 +386,7 @@ class Run:
         self.finished = True
         self._exit.stop()
         self._output.stop()
+        self._finder.close()
         if self._records is None:
             return
         self._records.append("exit", {"status": status, "reason": reason})
@@ -321,11 +402,14 @@ class Run:
         if not whole or self._records.lost:
             logger.warning("%d records of the run could not be written, and are lost", self._records.lost or 1)
         left = self._records.last - self._records.delivered
-        say(f"run {self.id} has ended" + ("" if left else ": the master has all of it"))
+        unsent = [one for one in kept_in(self.folder.path) if not one.settled]
+        say(f"run {self.id} has ended" + ("" if left or unsent else ": the master has all of it"))
         if left:
             trouble = _trouble(self.folder.path / self._writer)
             why = f" ({trouble})" if trouble else ""
             say(f"{left} of {self._records.last} records are on disk only{why}. Send them: det sync {word(self.dir)}")
+        elif unsent:
+            say(f"{len(unsent)} artifacts are on disk only. Send them: det sync {word(self.dir)}")
 
     def _at_exit(self) -> None:
         if not self.finished and self._pid == os.getpid():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from detlab.client.transport.calls import Progress
 from detlab.errors import ClusterUnreachable, DetlabError
+from detlab.schemas.wire.artifacts.artifacts import ArtifactVersionView, LogVersion
 from detlab.schemas.wire.runs import BeginRun, RunBegun, RunRecords, RunView
 from detlab.track.folder import RunDescription, RunFolder
 from detlab.track.this_run import Run
@@ -28,6 +30,10 @@ class KeptMaster:
     away: DetlabError | None = None
     refuses: Callable[[dict[str, Any]], str] = lambda _: ""
     beats: int = 0
+    artifacts: list[tuple[str, LogVersion, dict[str, bytes]]] = field(default_factory=list)
+    uses: list[tuple[str, int, int]] = field(default_factory=list)
+    artifact_answer: DetlabError | None = None
+    """To each artifact, instead of taking it."""
 
     def begin(self, wanted: BeginRun) -> RunBegun:
         if self.away is not None:
@@ -61,6 +67,20 @@ class KeptMaster:
         if self.away is not None:
             raise self.away
         self.files[name] = path.read_bytes()
+
+    def log_artifact(
+        self, name: str, wanted: LogVersion, sources: Mapping[str, Path], progress: Progress
+    ) -> ArtifactVersionView:
+        if self.artifact_answer is not None:
+            raise self.artifact_answer
+        progress(1, 2)
+        contents = {one.path: sources[one.digest].read_bytes() for one in wanted.files}
+        self.artifacts.append((name, wanted, contents))
+        return ArtifactVersionView(artifact_id=1, artifact=name, kind="dataset", version=len(self.artifacts))
+
+    def use_artifact(self, run_id: str, artifact: int, version: int) -> ArtifactVersionView:
+        self.uses.append((run_id, artifact, version))
+        return ArtifactVersionView(artifact_id=artifact, artifact="used", kind="dataset", version=version)
 
     def close(self) -> None:
         pass

@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import TrialState
 from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.checkpoints.named_files import remove_unfinished
 from detlab_hub.services.usertasks.outputs import Outputs
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.tables import AllocationRow, OutputRow, PartRow, TaskRow
@@ -60,6 +61,7 @@ class Retention(Service):
             gone = await self._remove_due(now - keep)
         if self._looked_at is None or now - self._looked_at >= ORPHANS_PERIOD:
             await self.remove_orphans()
+            await remove_unfinished(self._context)
             self._looked_at = now
         return gone
 

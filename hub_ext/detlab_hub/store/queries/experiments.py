@@ -32,6 +32,7 @@ from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.queries.tracking import runs
 from detlab_hub.store.tables import (
     AllocationRow,
+    ArtifactLinkRow,
     BookmarkRow,
     CheckpointRow,
     EventRow,
@@ -296,6 +297,7 @@ def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
     for table in (
         EventRow,
         MediaRow,
+        ArtifactLinkRow,
         CheckpointRow,
         AllocationRow,
         SearcherJournal,

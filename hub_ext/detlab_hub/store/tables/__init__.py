@@ -1,5 +1,13 @@
 """The tables of the master, as SQLAlchemy classes."""
 
+from detlab_hub.store.tables.artifacts import (
+    ArtifactAliasRow,
+    ArtifactEntryRow,
+    ArtifactFileRow,
+    ArtifactLinkRow,
+    ArtifactRow,
+    ArtifactVersionRow,
+)
 from detlab_hub.store.tables.base import Base, clean_text
 from detlab_hub.store.tables.cluster import (
     AgentRow,

@@ -17,6 +17,8 @@ from detlab.schemas.wire.storage import StorageBy
 from detlab_hub.core.rights import ObjectKind, Person, Right, Thing, right_of
 from detlab_hub.store.queries.rights import visible, visible_experiments
 from detlab_hub.store.tables import (
+    ArtifactFileRow,
+    ArtifactRow,
     BundleRow,
     BundleUpload,
     CheckpointRow,
@@ -98,6 +100,9 @@ def usage(s: Session, by: StorageBy, viewer: Person) -> tuple[dict[Key, Use], Us
                 for name, size in s.execute(query.where(mine)):
                     found.setdefault(name, Use()).output_bytes += int(size)
             _add_media(s, found, ExperimentRow.owner, visible(ObjectKind.USER, viewer, owner=ExperimentRow.owner))
+            named = _artifacts(ArtifactRow.owner).where(visible(ObjectKind.USER, viewer, owner=ArtifactRow.owner))
+            for name, size in s.execute(named):
+                found.setdefault(name, Use()).output_bytes += int(size)
             # Of experiments that are deleted, too: what they freed is their owner's.
             freed = select(FreedRow.owner, func.sum(FreedRow.bytes)).group_by(FreedRow.owner)
             for name, size in s.execute(freed.where(visible(ObjectKind.USER, viewer, owner=FreedRow.owner))):
@@ -126,8 +131,13 @@ def of_user(s: Session, user: str) -> Use:
     for query in _files(TrackedRunRow.owner):
         files = s.execute(query.where(TrackedRunRow.owner == name)).first()
         found.output_bytes += 0 if files is None else int(files[1])
-    media = s.execute(_media(ExperimentRow.owner).where(ExperimentRow.owner == name)).first()
-    found.output_bytes += 0 if media is None else int(media[1])
+    others = (
+        _media(ExperimentRow.owner).where(ExperimentRow.owner == name),
+        _artifacts(ArtifactRow.owner).where(ArtifactRow.owner == name),
+    )
+    for query in others:
+        stored = s.execute(query).first()
+        found.output_bytes += 0 if stored is None else int(stored[1])
     return found
 
 
@@ -168,6 +178,8 @@ def _by_group(s: Session, viewer: Person) -> tuple[dict[Key, Use], Use]:
     for query in _files(type_coerce(TrackedRunRow.owner_groups, Text)):
         for text, size in s.execute(query):
             by_text.setdefault(text, Use()).output_bytes += int(size)
+    for text, size in s.execute(_artifacts(type_coerce(ArtifactRow.owner_groups, Text))):
+        by_text.setdefault(text, Use()).output_bytes += int(size)
     code = select(of_tasks, BundleRow.digest, BundleRow.size).join(BundleRow, BundleRow.digest == TaskRow.bundle)
     for text, digest, size in s.execute(code.distinct()):
         by_text.setdefault(text, Use()).bundles[digest] = size
@@ -266,6 +278,16 @@ def _media(column: Any) -> Select[Any]:
         select(column, func.coalesce(func.sum(MediaRow.size), 0))
         .select_from(ExperimentRow)
         .join(MediaRow, MediaRow.experiment_id == ExperimentRow.id)
+        .group_by(column)
+    )
+
+
+def _artifacts(column: Any) -> Select[Any]:
+    """Return the statement of the files of artifacts by a column of these."""
+    return (
+        select(column, func.coalesce(func.sum(ArtifactFileRow.size), 0))
+        .select_from(ArtifactRow)
+        .join(ArtifactFileRow, ArtifactFileRow.artifact_id == ArtifactRow.id)
         .group_by(column)
     )
 
