@@ -445,3 +445,68 @@ async def test_only_people_begin_runs(place: Place) -> None:
     http = place.door.of(trial.token).http
     reply = await http.post("api/v1/runs", json={"key": "mine"})
     assert reply.status_code == 403
+
+
+async def test_a_page_of_a_run_has_its_curves_files_and_news_and_nobody_else_has(place: Place) -> None:
+    await place.script(TRAINING)
+    run = await place.get("runs/baseline")
+    assert run["may"] == "own"
+    base = f"runs/{run['id']}"
+    curves = (await place.get(f"{base}/curves", name=["loss", "odd"], max_points=20))["items"]
+    assert [(one["name"], one["total"]) for one in curves] == [("loss", 51), ("odd", 1)]
+    assert len(curves[0]["steps"]) <= 21
+    assert curves[0]["steps"][0] == 0
+    assert max(curves[0]["values"]) == 1.0
+    assert curves[1]["values"] == ["NaN"]
+    files = (await place.get(f"{base}/files"))["items"]
+    assert [one["path"] for one in files] == ["code/train.py", "requirements.txt"]
+    reply = await place.http().get(f"{base}/file", params={"path": "code/train.py"})
+    assert b"det.finish()" in reply.content
+    assert "sandbox" in reply.headers["Content-Security-Policy"]
+    assert reply.headers["Content-Disposition"].startswith("attachment")
+    assert (await place.http().get(f"{base}/file", params={"path": "../x"})).status_code == 404
+    lines = [line for line in (await place.http().get(f"{base}/logs/stream")).text.splitlines() if line]
+    assert "trained" in {json.loads(line)["text"] for line in lines}
+    beats = [json.loads(line) for line in (await place.http().get(f"{base}/stream")).text.splitlines() if line]
+    assert [one["status"] for one in beats] == ["FINISHED"], "it has ended, and so does the stream"
+    paths = (
+        "",
+        "/curves",
+        "/files",
+        "/file?path=code/train.py",
+        "/logs",
+        "/logs/stream",
+        "/stream",
+        "/metrics?name=loss",
+    )
+    for path in paths:
+        other = await place.http("mallory").get(f"{base}{path}")
+        absent = await place.http("mallory").get(f"runs/{'f' * 32}{path}")
+        assert (other.status_code, absent.status_code) == (404, 404), path
+        assert other.json()["code"] == absent.json()["code"]
+
+
+async def test_who_looks_at_a_run_hears_when_it_logs(place: Place) -> None:
+    process = await place.start(
+        PYTHON,
+        "-c",
+        "import detlab as det, time, sys\ndet.init(id='live')\ndet.log({'a': 1.0})\nsys.stdin.readline()\n"
+        "det.log({'a': 2.0})\ndet.finish()",
+    )
+    await until(lambda: _begun(place))
+    beats = []
+    async with place.http().stream("GET", "runs/live/stream") as stream:
+        async for line in stream.aiter_lines():
+            if line:
+                beats.append(json.loads(line)["status"])
+            if len(beats) == 1 and process.stdin is not None and not process.stdin.is_closing():
+                process.stdin.write(b"\n")
+                process.stdin.close()
+    assert beats[0] == "RUNNING"
+    assert beats[-1] == "FINISHED"
+    await asyncio.wait_for(process.wait(), 30)
+
+
+async def _begun(place: Place) -> bool:
+    reply = await place.http().get("runs/live")
+    return reply.status_code == 200 and "a" in reply.json()["metrics"]
