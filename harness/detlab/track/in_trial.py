@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from detlab.core.metrics.media import MediaSpool
 from detlab.errors import NotInCluster
 from detlab.info import ClusterInfo, get_cluster_info
 from detlab.schemas.wire.logged_names import place_of
@@ -66,6 +67,8 @@ def _run_of(info: ClusterInfo, config: Any, *, strict: bool) -> Run:
         run = Run(None, key, mode="disabled", strict=strict)
     else:
         searched = str((trial._config.get("searcher") or {}).get("metric") or "")
-        run = Run(None, key, strict=strict, records=TrialRecords(info.task_dir / "spool", searched, strict=strict))
+        spool = info.task_dir / "spool"
+        records, media = TrialRecords(spool, searched, strict=strict), MediaSpool(spool / "media")
+        run = Run(None, key, strict=strict, records=records, media=media)
     run.config.update({**plain_config(config), **trial.hparams})
     return run

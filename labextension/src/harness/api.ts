@@ -159,7 +159,7 @@ export class FixtureApi implements Api {
     if (kind === 'trials') return this.ofTrial(Number(id), part, rest, query);
     if (kind === 'tasks' && id === undefined) return { items: this.of.trials ? teams.tasks(this.of.hostile ?? false) : [], next: null };
     if (kind === 'runs' && part === 'logs') return this.logs(query);
-    if (kind === 'runs') return tracked.answer(this.of.trials, id, part, query, this.of.hostile ?? false);
+    if (kind === 'runs') return tracked.answer(this.of.trials, id, part, rest[0], query, this.of.hostile ?? false);
     if (kind === 'tasks') return this.ofTask(id!, part, query);
     if (kind === 'models') return this.ofModel(id, part, rest, query);
     if (kind === 'checkpoints' && part === undefined) return made.checkpoint(5);

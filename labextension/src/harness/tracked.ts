@@ -2,6 +2,7 @@
 
 import type { RunCurve, RunCurveList, RunFileList, RunView, RunViewList } from '../state/wire';
 import { BEGAN, HOSTILE } from './fixtures';
+import * as media from './media';
 
 const STATES = ['RUNNING', 'FINISHED', 'FINISHED', 'FAILED', 'KILLED'] as const;
 const WHY = ['', '', '', "ValueError: expected 64 features, the batch has 63 (train.py, line 41)", 'ended by SIGTERM'];
@@ -54,7 +55,7 @@ function files(hostile: boolean): RunFileList {
   return { items: paths.map((path, i) => ({ path: hostile ? `${path.split('/')[0]}/${HOSTILE.value}` + i : path, size: 1200 * (i + 1) ** 3, updated_at: BEGAN })), next: null };
 }
 
-export function answer(count: number, id: string | undefined, part: string | undefined, query: URLSearchParams, hostile: boolean): unknown {
+export function answer(count: number, id: string | undefined, part: string | undefined, rest: string | undefined, query: URLSearchParams, hostile: boolean): unknown {
   if (id === undefined) {
     const items = Array.from({ length: Math.min(count, 37) }, (_, i) => run(i, hostile)).filter(one => [['status', one.status], ['group', one.group], ['job_type', one.job_type]].every(([name, value]) => (query.get(name!) ?? value) === value));
     return { items, next: null } satisfies RunViewList;
@@ -63,6 +64,9 @@ export function answer(count: number, id: string | undefined, part: string | und
   const one = count ? run(i, hostile) : { ...run(0), metrics: {}, config: {}, summary: {}, tags: {}, notes: '' };
   if (part === undefined) return one;
   if (part === 'curves') return curves(one, i, query);
+  if (part === 'media' && rest === 'keys') return media.keys(count, hostile);
+  if (part === 'media' && rest === 'steps') return media.steps(count);
+  if (part === 'media') return media.page(0, query, hostile);
   if (part === 'files') return count ? files(hostile) : { items: [], next: null };
   return undefined;
 }

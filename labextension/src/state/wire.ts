@@ -872,10 +872,11 @@ export interface MediaStepList {
   next: number | null;
 }
 
-/** An object that a trial has logged. */
+/** An object that a trial has logged, or a run. */
 export interface MediaView {
   id: number;
   trial_id: number;
+  run_id: string;
   step: number;
   key: string;
   place: number;

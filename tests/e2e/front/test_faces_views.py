@@ -97,6 +97,7 @@ VIEWS = {
     "hostile runs from anywhere": "view=tracked&case=hostile",
     "run": "view=run",
     "failed run": f"view=run&id={'a' * 31}3&tab=logs",
+    "run's media": "view=run&tab=media",
     "run's config": "view=run&tab=config",
     "run's machine": "view=run&tab=system",
     "run's code": "view=run&tab=code",
@@ -234,7 +235,7 @@ def test_hostile_names_stay_text_in_every_tab(opened: Any) -> None:
         ("view=experiment&case=hostile", 7),
         ("view=trial&id=103&case=hostile", 4),
         ("view=task&case=hostile", 3),
-        ("view=run&case=hostile", 6),
+        ("view=run&case=hostile", 7),
     ):
         page = opened(query).page
         for i in range(tabs):

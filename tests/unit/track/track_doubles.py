@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ class KeptMaster:
     away: DetlabError | None = None
     refuses: Callable[[dict[str, Any]], str] = lambda _: ""
     beats: int = 0
+    media: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
+    no_media: DetlabError | None = None
 
     def begin(self, wanted: BeginRun) -> RunBegun:
         if self.away is not None:
@@ -56,6 +58,13 @@ class KeptMaster:
                 refused.append({"seq": record["seq"], "code": "no", "message": why})
             there.append(record)
         return 200, json.dumps({"acked": self._acked(writer), "refused": refused}).encode()
+
+    def put_media(self, run_id: str, facts: Mapping[str, Any], path: Path) -> None:
+        if self.away is not None:
+            raise self.away
+        if (refused := self.no_media) is not None:
+            raise refused
+        self.media[facts["key"], int(facts["step"]), int(facts["place"])] = path.read_bytes()
 
     def put(self, run_id: str, name: str, path: Path) -> None:
         if self.away is not None:

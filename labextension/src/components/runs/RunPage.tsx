@@ -1,6 +1,6 @@
 /** One run that no cluster started: its state and why it ended, metrics, media, output, settings, machine, code, files. */
 
-import { ReactElement, useEffect, useRef, useState } from 'react';
+import { ReactElement, useEffect, useMemo, useRef, useState } from 'react';
 
 import { type RunTab, useApp, useStore } from '../../state/context';
 import type { RunView } from '../../state/wire';
@@ -9,7 +9,9 @@ import { EmptyState, formatDuration, Loading, Menu, Notice, plural, useLoaded, u
 import { CopyButton } from '../common/CopyButton';
 import { useRechecked } from '../common/rights';
 import { nameText } from '../common/text';
+import { useThrottled } from '../common/useThrottled';
 import { LogView } from '../logs/LogView';
+import { MediaPane } from '../media';
 import { Gone } from '../view/Gone';
 import { Header } from '../view/Header';
 import { Markdown } from '../view/Markdown';
@@ -57,7 +59,7 @@ function Shown({ run, tab, onTab, visible, reload }: {
   const names = Object.keys(run.metrics);
   const ofMachine = names.filter(name => name.startsWith(SYSTEM));
   const tabs: { key: RunTab; label: string; note?: number }[] = [
-    { key: 'metrics', label: 'Metrics', note: names.length - ofMachine.length }, { key: 'logs', label: 'Logs' }, { key: 'config', label: 'Config' },
+    { key: 'metrics', label: 'Metrics', note: names.length - ofMachine.length }, { key: 'media', label: 'Media' }, { key: 'logs', label: 'Logs' }, { key: 'config', label: 'Config' },
     { key: 'system', label: 'System' }, { key: 'code', label: 'Code' }, { key: 'files', label: 'Files' }
   ];
   const removal = remove(run, me, () => navigate({ kind: 'tracked' }));
@@ -77,6 +79,7 @@ function Shown({ run, tab, onTab, visible, reload }: {
       <Tabs label={`Views of run ${titleOf(run)}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as RunTab)}>
         {tab === 'metrics' && <RunCurves run={run} names={names.filter(name => !name.startsWith(SYSTEM))} empty={<NoMetrics over={over} />} />}
         {tab === 'system' && <RunCurves run={run} names={ofMachine} cut={SYSTEM} empty={<NoSystem over={over} />} />}
+        {tab === 'media' && <MediaOfRun run={run} base={base} />}
         {tab === 'logs' && <LogView base={`${base}/logs`} label={`Output of run ${titleOf(run)}`} visible={visible} />}
         {tab === 'config' && <RunSettings run={run} />}
         {tab === 'code' && <RunCode run={run} base={base} reload={reload} />}
@@ -84,6 +87,13 @@ function Shown({ run, tab, onTab, visible, reload }: {
       </Tabs>
     </>
   );
+}
+
+/** Looked at again as the run goes on, at most every few seconds. */
+function MediaOfRun({ run, base }: { run: RunView; base: string }): ReactElement {
+  const columns = useMemo(() => [{ base, name: '' }], [base]);
+  const round = useThrottled(goesOn(run) ? run.heard_at ?? 0 : -1, 5000);
+  return <MediaPane columns={columns} round={round} over={!goesOn(run)} />;
 }
 
 function factsOf(run: RunView, now: number): (ReactElement | string | false)[] {

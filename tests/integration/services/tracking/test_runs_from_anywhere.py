@@ -510,3 +510,74 @@ async def test_who_looks_at_a_run_hears_when_it_logs(place: Place) -> None:
 async def _begun(place: Place) -> bool:
     reply = await place.http().get("runs/live")
     return reply.status_code == 200 and "a" in reply.json()["metrics"]
+
+
+MEDIA = """
+run = det.init(id="seen", project="digits")
+for step in (1, 2):
+    first = det.Image([[0, step], [9, 9]], caption=f"digit {step}")
+    det.log({"samples": [first, det.Image([[1]])], "loss": 1.0}, step=step)
+det.log({"page": det.Html("<script>alert(1)</script>"), "bad": object()}, step=2)
+det.finish()
+"""
+
+
+async def test_images_of_a_run_reach_the_master_live_and_by_sync_and_nobody_else(place: Place) -> None:
+    said = await place.script(MEDIA)
+    assert "the master has all of it" in said
+    run = await place.get("runs/seen")
+    base = f"runs/{run['id']}/media"
+    items = (await place.get(base))["items"]
+    assert [(one["key"], one["step"], one["place"]) for one in items] == [
+        ("samples", 1, 0),
+        ("samples", 1, 1),
+        ("samples", 2, 0),
+        ("samples", 2, 1),
+        ("page", 2, 0),
+    ]
+    assert {one["run_id"] for one in items} == {run["id"]}
+    assert {one["trial_id"] for one in items} == {0}
+    assert (await place.get(f"{base}/steps"))["items"] == [1, 2]
+    assert [one["key"] for one in (await place.get(f"{base}/keys"))["items"]] == ["page", "samples"]
+    page = await place.http().get(f"{base}/{items[4]['id']}/document")
+    assert page.headers["Content-Security-Policy"].startswith("sandbox;")
+    file = f"{base}/{items[0]['id']}/file"
+    assert (await place.http().get(file)).headers["Content-Disposition"].startswith("attachment")
+    for path in (base, f"{base}/keys", f"{base}/steps", file, f"{base}/{items[4]['id']}/document"):
+        other, absent = [await place.http("mallory").get(one) for one in (path, path.replace(run["id"], "f" * 32))]
+        assert (other.status_code, absent.status_code) == (404, 404), path
+    facts = {"key": "x", "step": 1, "place": 0, "kind": "text", "media_type": "text/plain"}
+    stolen = await place.http("mallory").put(base, params=facts, content=b"x", headers=BYTES)
+    assert stolen.status_code == 404
+    # Another run of the same user never finds them by their numbers, nor by equal bytes.
+    await place.script('det.init(id="other"); det.log({"loss": 1.0}); det.finish()')
+    assert (await place.http().get(f"runs/other/media/{items[0]['id']}/file")).status_code == 404
+    # Offline: on disk, then sent once.
+    said = await place.script(MEDIA.replace("seen", "later"), DET_URL="", DET_TOKEN="")
+    assert "det sync" in said
+    await place.run(DET, "sync")
+    await place.run(DET, "sync")
+    assert len((await place.get("runs/later/media"))["items"]) == 5
+
+
+BYTES = {"Content-Type": "application/octet-stream"}
+
+
+async def test_media_of_a_run_have_the_limits_of_a_trials(make_door: Any, tmp_path: Path) -> None:
+    door = await make_door(media_objects=2)
+    folder = tmp_path / "laptop"
+    folder.mkdir()
+    place = Place(door, folder)
+    await place.script('det.init(id="full"); det.log({"loss": 1.0}); det.finish()')
+    http, facts = place.http(), {"key": "x", "step": 1, "place": 0, "kind": "text", "media_type": "text/plain"}
+    for step, status in ((1, 200), (2, 200), (3, 409)):
+        reply = await http.put("runs/full/media", params={**facts, "step": step}, content=b"words", headers=BYTES)
+        assert reply.status_code == status, reply.text
+    assert reply.json()["code"] == "media.full"
+    image = {**facts, "kind": "image", "media_type": "image/png"}
+    wrong = await http.put("runs/full/media", params=image, content=b"no", headers=BYTES)
+    assert wrong.json()["code"] in {"media.refused", "media.full"}
+    assert (await http.delete("runs/full")).status_code == 200
+    gone = await http.put("runs/full/media", params=facts, content=b"words", headers=BYTES)
+    assert gone.status_code == 409
+    assert not [one for one in door.world.settings.media_dir.iterdir() if one.is_file()]
