@@ -45,9 +45,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return `run`, `config` and `summary` of the run that this process has begun."""
+    """Return `run`, `config` and `summary` of the run that this process has begun; and kinds of media."""
     if name in {"run", "config", "summary"}:
         from detlab.track import current
 
         return getattr(current, f"current_{name}")()
+    if name in {"Audio", "Histogram", "Html", "Image", "Table", "Video"}:
+        from detlab import media
+
+        return getattr(media, name)
     raise AttributeError(f"module 'detlab.track' has no attribute {name!r}")
