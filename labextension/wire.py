@@ -23,6 +23,7 @@ from detlab.schemas.wire import (
     media,
     projects,
     registry,
+    runs,
     saved_views,
     storage,
     workspaces,
@@ -43,6 +44,7 @@ RECEIVED = (
     *(workspaces.WorkspaceList, workspaces.MemberList, projects.ProjectList),
     *(finding.FoundTrials, finding.ExperimentPage, finding.Completions, saved_views.SavedViewList),
     *(media.MediaPage, media.MediaKeyList, media.MediaStepList),
+    *(runs.RunViewList, runs.RunCurveList, runs.RunFileList),
     batches.BatchReply,
 )
 SENT = (

@@ -24,6 +24,7 @@ _WORDS = r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,254}[A-Za-z0-9])?"
 PARTS = {
     "experiment_id": _DIGITS,
     "trial_id": _DIGITS,
+    "run_id": r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}",
     "media_id": _DIGITS,
     "job_id": _NAME,
     "task_id": _NAME,

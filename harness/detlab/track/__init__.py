@@ -53,7 +53,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return `run`, `config` and `summary` of the run that this process has begun."""
+    """Return `run`, `config` and `summary` of the run that this process has begun; and kinds of media."""
     if name in {"run", "config", "summary"}:
         from detlab.track import current
 
@@ -62,4 +62,8 @@ def __getattr__(name: str) -> Any:
         from detlab.client.artifacts.draft import Artifact
 
         return Artifact
+    if name in {"Audio", "Histogram", "Html", "Image", "Table", "Video"}:
+        from detlab import media
+
+        return getattr(media, name)
     raise AttributeError(f"module 'detlab.track' has no attribute {name!r}")

@@ -4,6 +4,7 @@ detlab-runs/KEY/run.json            what the run is; written once
 detlab-runs/KEY/WRITER/             one for each process that logs
     process.json                    who it is, by which it is found out whether it still lives
     metrics.jsonl, metrics.seq …    its records (`detlab.core.metrics.spool`): appended, never changed
+    media/                          images and other objects that the master does not have yet
 detlab-runs/KEY/files/              code, packages
 detlab-runs/KEY/companion.log       what the process that sends has to say
 """
@@ -26,7 +27,7 @@ from detlab.track.errors import RunFolderError
 
 RUNS_FOLDER = "detlab-runs"
 FOLDER_VARIABLE = "DET_RUNS_DIR"
-RECORDS, PROCESS_FILE, RUN_FILE, FILES = "metrics.jsonl", "process.json", "run.json", "files"
+RECORDS, PROCESS_FILE, RUN_FILE, FILES, MEDIA = "metrics.jsonl", "process.json", "run.json", "files", "media"
 VERSION = 1
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -175,6 +176,11 @@ class RunFolder:
             return ScriptProcess(**known)
         except (OSError, ValueError, TypeError):
             return ScriptProcess()
+
+
+def waiting_media(directory: Path) -> list[Path]:
+    """Return what says of each object of a process that waits for the master what it is, the oldest first."""
+    return sorted((directory / MEDIA).glob("*.json"))
 
 
 def is_run_key(text: str) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detlab.core.artifacts import ArtifactContext
+from detlab.core.metrics.media import MediaSpool
 from detlab.errors import NotInCluster
 from detlab.info import ClusterInfo, get_cluster_info
 from detlab.schemas.wire.logged_names import place_of
@@ -88,7 +89,9 @@ def _run_of(info: ClusterInfo, config: Any, *, strict: bool) -> Run:
         run = TrialRun(None, key, mode="disabled", strict=strict)
     else:
         searched = str((trial._config.get("searcher") or {}).get("metric") or "")
-        run = TrialRun(None, key, strict=strict, records=TrialRecords(info.task_dir / "spool", searched, strict=strict))
+        spool = info.task_dir / "spool"
+        records, media = TrialRecords(spool, searched, strict=strict), MediaSpool(spool / "media")
+        run = TrialRun(None, key, strict=strict, records=records, media=media)
     run.artifacts = ArtifactContext(info)
     run.config.update({**plain_config(config), **trial.hparams})
     return run

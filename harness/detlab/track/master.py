@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from detlab.client.operations.artifacts import artifacts
 from detlab.client.transport.calls import Call, Progress, Reply, Retries, error_of, model
@@ -64,6 +64,14 @@ class RunMaster(Protocol):
         """
         ...
 
+    def put_media(self, run_id: str, facts: Mapping[str, Any], path: Path) -> None:
+        """Log an object of the run: what it is, and its bytes.
+
+        Raises:
+            DetlabError: The master refused, or did not answer.
+        """
+        ...
+
     def close(self) -> None:
         """Release connections; further calls look for the cluster again."""
         ...
@@ -91,9 +99,15 @@ class HttpRunMaster:
         path = f"{API_PREFIX}runs/{quote(run_id)}/writers/{quote(writer)}/records"
         return self._request(session, "POST", path, body, {"Content-Type": "application/json"})
 
+    def put_media(self, run_id: str, facts: Mapping[str, Any], path: Path) -> None:
+        """See `RunMaster.put_media`."""
+        self._upload(f"{API_PREFIX}runs/{quote(run_id)}/media?{urlencode(facts)}", path)
+
     def put(self, run_id: str, name: str, path: Path) -> None:
         """See `RunMaster.put`."""
-        url = f"{_FILES}/{quote(run_id)}/artifacts/{quote(name)}"
+        self._upload(f"{_FILES}/{quote(run_id)}/artifacts/{quote(name)}", path)
+
+    def _upload(self, url: str, path: Path) -> None:
         headers = {"Content-Type": "application/octet-stream"}
         status, body = self._request(self._open(), "PUT", url, path.read_bytes(), headers)
         if not 200 <= status < 300:

@@ -7,6 +7,7 @@ What decides when what is sent has no thread and no clock of its own (`detlab.la
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ from detlab.schemas.wire.artifacts.artifacts import ArtifactVersionView
 from detlab.schemas.wire.runs import BeginRun, RunView
 from detlab.track.artifacts import KeptArtifact, kept_in
 from detlab.track.code import UNFINISHED
-from detlab.track.folder import RECORDS, RunDescription, RunFolder
+from detlab.track.folder import RECORDS, RunDescription, RunFolder, waiting_media
 from detlab.track.master import RunMaster
 from detlab.track.records import RunSpool, has_ended
 
@@ -40,6 +41,10 @@ logger = logging.getLogger("detlab.track")
 BEAT_SECONDS = 30.0
 """Between two signs of life of a process that logs nothing."""
 DIED = "its process ended without saying so: it was killed, or ran out of memory"
+MEDIA_AT_ONCE = 20
+"""Objects of a process that are sent before its records have their turn again."""
+MOST_SAID = 20
+_MEDIA_FACTS = ("key", "step", "place", "kind", "media_type", "caption")
 _ALIVE = b'{"records":[]}'
 _NOT_BEGUN = frozenset({404, 409})
 
@@ -72,6 +77,7 @@ class RunDelivery:
         failure: Why the last step did not get through.
         sent: Records that the master has taken from this delivery.
         refused: Those that it will never take.
+        dropped: Images and other objects that it will never take; they are not kept for ever.
         run: The run, as the master has it.
     """
 
@@ -93,12 +99,16 @@ class RunDelivery:
         self.failure: DetlabError | None = None
         self.sent = 0
         self.refused: list[RecordRefusal] = []
+        self.dropped = 0
+        self._unknown: Path | None = None
+        """The object for which the master knew no such run."""
         self.run: RunView | None = None
 
     def step(self) -> bool:
         """Send what there is; return whether the master has all of it. What goes wrong is in `failure`."""
         try:
             left = [stream for stream in self._streams if not self._pump(stream)]
+            left += [stream for stream in self._streams if not self._put_media(stream)]
             self._put_files()
             self._put_artifacts()
         except DetlabError as error:
@@ -196,6 +206,33 @@ class RunDelivery:
         with (stream.directory / "refused.jsonl").open("a", encoding="utf-8") as file:
             file.write("\n".join([*lines, ""]))
 
+    def _put_media(self, stream: _WriterStream) -> bool:
+        """Send some of the objects that wait, the oldest first, and remove them; return whether none is left."""
+        waiting = waiting_media(stream.directory)
+        for facts in waiting[:MEDIA_AT_ONCE]:
+            body = facts.with_suffix(".bin")
+            try:
+                told = json.loads(facts.read_text(encoding="utf-8"))
+                self._master.put_media(stream.run_id, {name: told[name] for name in _MEDIA_FACTS}, body)
+                stream.heard_at = self._clock()
+            except (OSError, ValueError, KeyError, TypeError) as error:  # sent by somebody else, or changed
+                self._say_dropped(f"{facts.name} cannot be read: {type(error).__name__}: {error}")
+            except DetlabError as error:
+                if not _refused(error):
+                    raise
+                if getattr(error, "status", 0) == 404 and self._unknown != facts:  # a master restored from before?
+                    self._unknown, stream.run_id = facts, ""
+                    raise Unavailable(error.message, status=404) from error
+                self._say_dropped(error.message)
+            for file in (facts, body):
+                file.unlink(missing_ok=True)
+        return len(waiting) <= MEDIA_AT_ONCE
+
+    def _say_dropped(self, why: str) -> None:
+        self.dropped += 1
+        if self.dropped <= MOST_SAID:
+            logger.warning("an object of the run is not kept: %s", why)
+
     def _put_files(self) -> None:
         run_id = next((stream.run_id for stream in self._streams if stream.run_id), "")
         if not run_id:
@@ -207,7 +244,7 @@ class RunDelivery:
             try:
                 self._master.put(run_id, name, path)
             except DetlabError as error:
-                if not _is_final(error):
+                if not _refused(error):
                     raise
                 logger.warning("the file %s of the run is not taken: %s", name, error)
             self._files.add(name)
@@ -220,7 +257,7 @@ class RunDelivery:
             try:
                 kept.note_logged(self._sent_artifact(run_id, kept))
             except DetlabError as error:
-                if not _is_final(error):
+                if not _refused(error):
                     raise
                 kept.note_refused(str(error))
                 logger.warning("an artifact of the run is not taken: %s", error)
@@ -237,10 +274,10 @@ class RunDelivery:
         return self._master.log_artifact(name, wanted, kept.sources(), lambda *_: self.beat())
 
 
-def _is_final(error: DetlabError) -> bool:
-    """Whether the master will say the same the next time."""
+def _refused(error: DetlabError) -> bool:
+    """Whether the master will never take it; else it may be sent later."""
     status = getattr(error, "status", 0)
-    return not isinstance(error, Unavailable) and status in range(400, 500) and status not in {401, 429}
+    return not isinstance(error, Unavailable) and status in range(400, 500) and status not in {401, 408, 429}
 
 
 def _wanted(run: RunDescription, writer: str | None) -> BeginRun:

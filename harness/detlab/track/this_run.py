@@ -13,11 +13,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from detlab.core.metrics.media import MediaSpool
+from detlab.media import kinds
+from detlab.media.convert import media_of
 from detlab.pasted import word
 from detlab.schemas.wire.runs import ExitStatus
 from detlab.track.artifacts import ArtifactFinder, keep_use, keep_version, kept_in
 from detlab.track.exits import ExitWatch
-from detlab.track.folder import RunFolder, ScriptProcess
+from detlab.track.folder import MEDIA, RunFolder, ScriptProcess, waiting_media
 from detlab.track.logged import number_of, plain, plain_config, sorted_values
 from detlab.track.output import OutputCopy, Stream
 from detlab.track.records import LoggedRecords
@@ -135,12 +138,14 @@ class Run:
         strict: bool = False,
         first_step: int = 0,
         records: LoggedRecords | None = None,
+        media: MediaSpool | None = None,
     ) -> None:
         self.id = key
         self.folder = folder
         self._writer = writer
         self.strict = strict
         self._records = LoggedRecords(folder.path / writer, strict=strict) if folder is not None else records
+        self._media = MediaSpool(folder.path / writer / MEDIA) if folder is not None else media
         self.mode: Mode = mode if self._records is not None else "disabled"
         self.config = RunConfig(self._records)
         self.summary = RunResults(self._records)
@@ -258,8 +263,18 @@ class Run:
             self._problem(problem)
 
     def _log_object(self, name: str, value: Any, step: int) -> None:
-        """Log what is neither a number nor a text: nothing here takes it yet."""
-        self._problem(f"{name} is a {type(value).__name__}, which is not logged: log numbers, or a text")
+        """Log what is neither a number nor a text: an image, a table, a figure, or a list of them."""
+        if self._media is None:
+            self._problem(f"{name} is a {type(value).__name__}, which is not logged here")
+            return
+        values = list(value) if isinstance(value, list | tuple) else [value]
+        if len(values) > kinds.MOST_AT_ONCE:
+            self._problem(f"{name} has {len(values):,} objects: the first {kinds.MOST_AT_ONCE} are kept")
+        for place, one in enumerate(values[: kinds.MOST_AT_ONCE]):
+            try:
+                self._media.add(name, max(0, step), place, media_of(one).encode())
+            except Exception as error:  # whatever a library raises for an object, or the disk
+                self._problem(f"{name} is not logged: {' '.join(str(error).splitlines())}")
 
     def alert(self, title: str, text: str = "", level: str = "INFO", **_: Any) -> None:
         """Write a line of its own into the output of the run."""
@@ -402,8 +417,11 @@ class Run:
         if not whole or self._records.lost:
             logger.warning("%d records of the run could not be written, and are lost", self._records.lost or 1)
         left = self._records.last - self._records.delivered
+        media = len(waiting_media(self.folder.path / self._writer))
         unsent = [one for one in kept_in(self.folder.path) if not one.settled]
-        say(f"run {self.id} has ended" + ("" if left or unsent else ": the master has all of it"))
+        say(f"run {self.id} has ended" + ("" if left or media or unsent else ": the master has all of it"))
+        if media and not left:
+            say(f"{media} images and other objects are on disk only. Send them: det sync {word(self.dir)}")
         if left:
             trouble = _trouble(self.folder.path / self._writer)
             why = f" ({trouble})" if trouble else ""

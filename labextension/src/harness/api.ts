@@ -9,6 +9,7 @@ import * as found from './finding';
 import * as media from './media';
 import * as kept from './registry';
 import * as teams from './teams';
+import * as tracked from './tracked';
 
 export interface Case {
   experiment?: Partial<ExperimentView>;
@@ -80,7 +81,7 @@ export class FixtureApi implements Api {
 
   async text(path: string): Promise<string> {
     this.asked.push(`GET ${path}`);
-    const logged = media.text(path, this.of.hostile ?? false);
+    const logged = media.text(path, this.of.hostile ?? false) ?? tracked.text(path, this.of.hostile ?? false);
     if (logged !== null) return logged;
     const digest = decodeURIComponent(path.split('/').pop() ?? '');
     const file = made.codeFiles().find(one => one.digest === digest);
@@ -157,6 +158,8 @@ export class FixtureApi implements Api {
     if (kind === 'workspaces') return this.ofTeams(id, part, rest[0]);
     if (kind === 'trials') return this.ofTrial(Number(id), part, rest, query);
     if (kind === 'tasks' && id === undefined) return { items: this.of.trials ? teams.tasks(this.of.hostile ?? false) : [], next: null };
+    if (kind === 'runs' && part === 'logs') return this.logs(query);
+    if (kind === 'runs') return tracked.answer(this.of.trials, id, part, rest[0], query, this.of.hostile ?? false);
     if (kind === 'tasks') return this.ofTask(id!, part, query);
     if (kind === 'models') return this.ofModel(id, part, rest, query);
     if (kind === 'checkpoints' && part === undefined) return made.checkpoint(5);

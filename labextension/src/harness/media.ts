@@ -37,14 +37,14 @@ export function steps(trials: number): { items: number[]; next: null } {
 export function page(trial: number, query: URLSearchParams, hostile: boolean): { items: MediaView[]; next: null } {
   const at = Math.max(0, STEPS.filter(step => step <= Number(query.get('at') ?? Infinity)).length - 1);
   const items = NAMES.flatMap((name, row) => Array.from({ length: KINDS[name]!.each }, (_, place) => ({
-    id: 1000 * at + 20 * row + place, trial_id: trial, step: STEPS[at]!, key: keyOf(name, hostile), place, kind: KINDS[name]!.kind,
+    id: 1000 * at + 20 * row + place, trial_id: trial, run_id: trial ? '' : 'a'.repeat(32), step: STEPS[at]!, key: keyOf(name, hostile), place, kind: KINDS[name]!.kind,
     media_type: KINDS[name]!.media_type, caption: hostile ? made.HOSTILE.name : name === 'samples' ? `digit ${place}` : '', size: 2048,
     width: name === 'samples' ? 64 : 0, height: name === 'samples' ? 64 : 0, time: made.BEGAN
   })));
   return { items, next: null };
 }
 
-const FILE = /^trials\/\d+\/media\/(\d+)\/file$/;
+const FILE = /^(?:trials|runs)\/[^/]+\/media\/(\d+)\/file$/;
 
 /** The file of an object as text; null: it is none. */
 export function text(path: string, hostile: boolean): string | null {

@@ -13,7 +13,7 @@ const WORDS: Record<string, string> = {
 const TONES: Record<string, Tone> = {
   ACTIVE: 'running', RUNNING: 'running', PAUSED: 'paused', COMPLETED: 'good', ERROR: 'bad', CANCELED: 'off',
   DELETING: 'off', DELETED: 'off', QUEUED: 'waiting', PENDING: 'waiting', PULLING: 'waiting', STARTING: 'waiting',
-  ASSIGNED: 'waiting'
+  ASSIGNED: 'waiting', SCHEDULED: 'waiting', FINISHED: 'good', FAILED: 'bad', KILLED: 'off'
 };
 
 /** Whether nothing more will happen. */

@@ -21,6 +21,18 @@ SAID = {
         "who": ["write"],
         "body": ["group", "job_type", "key", "name", "notes", "project", "started", "writer"],
     },
+    "GET runs/{run_id}/curves": {"who": ["read"], "query": ["max_points", "name", "skip"]},
+    "GET runs/{run_id}/files": {"who": ["read"], "query": ["skip"]},
+    "GET runs/{run_id}/file": {"who": ["read"], "query": ["path"]},
+    "GET runs/{run_id}/logs/stream": {"who": ["read"], "query": ["after"]},
+    "GET runs/{run_id}/media": {"who": ["read"], "query": ["after", "at", "key", "kind", "limit", "step"]},
+    "PUT runs/{run_id}/media": {
+        "who": ["write"],
+        "query": ["caption", "key", "kind", "media_type", "place", "step"],
+    },
+    "GET runs/{run_id}/media/keys": {"who": ["read"], "query": ["skip"]},
+    "GET runs/{run_id}/media/steps": {"who": ["read"], "query": ["after", "key"]},
+    "GET runs/{run_id}/media/{media_id}/document": {"who": ["read"], "query": ["scripts"]},
     "GET runs/{run_id}/metrics": {"who": ["read"], "query": ["after", "limit", "name"]},
     "GET runs/{run_id}/logs": {
         "who": ["read"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from track_doubles import records_of
 
+from detlab.media import Image, Table
 from detlab.track import current
 from detlab.track.errors import NoRun
 from detlab.track.this_run import Run
@@ -228,3 +230,21 @@ def test_import_detlab_loads_none_of_it() -> None:
     code = "import sys, detlab; print('detlab.track' in sys.modules, 'pydantic' in sys.modules, detlab.init)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("False False <function init")
+
+
+def test_an_object_waits_on_disk_and_one_that_is_none_is_told_once(
+    make_run: Callable[..., Run], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = make_run()
+    assert run.folder is not None
+    run.log({"samples": [Image([[0, 128], [255, 0]]), Image([[1]])], "loss": 1.0}, step=7)
+    run.log({"table": Table([{"a": 1}])}, step=-3)
+    for _ in range(5):
+        run.log({"what": object()})
+    waiting = [json.loads(one.read_text()) for one in sorted(run.folder.path.glob("*/media/*.json"))]
+    said = [(one["key"], one["step"], one["place"], one["kind"]) for one in waiting]
+    assert said == [("samples", 7, 0, "image"), ("samples", 7, 1, "image"), ("table", 0, 0, "table")]
+    assert [one["values"] for one in records_of(run, "metrics")] == [{"loss": 1.0}]
+    assert caplog.text.count("what is not logged") == 1
+    with pytest.raises(ValueError, match="not logged"):
+        make_run("strict", strict=True).log({"what": object()})

@@ -15,7 +15,8 @@ import pytest
 from track_doubles import GONE, KeptMaster, records_of
 
 from detlab.errors import AuthError, ConfigError, DetlabError, Problem
-from detlab.track.folder import RunFolder
+from detlab.media import Image
+from detlab.track.folder import RunFolder, waiting_media
 from detlab.track.records import RunSpool, has_ended
 from detlab.track.sending import BEAT_SECONDS, DIED, RunDelivery, note_death, sync_folder
 from detlab.track.this_run import Run
@@ -316,3 +317,35 @@ def test_a_spool_never_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("detlab.core.metrics.spool.os.write", full)
     with pytest.raises(DetlabError):
         RunSpool(tmp_path, sleep=lambda _: pytest.fail("it waits")).append("a", {})
+
+
+def test_objects_are_sent_oldest_first_and_leave_the_disk(
+    make_run: Callable[..., Run], kept_master: KeptMaster
+) -> None:
+    run = make_run()
+    for step in range(50):
+        run.log({"picture": Image([[step]]), "loss": 1.0}, step=step)
+    kept_master.away = GONE
+    with pytest.raises(DetlabError):
+        sync_folder(folder_of(run), kept_master)
+    assert len(waiting_media(folder_of(run).path / folder_of(run).writers()[0])) == 50
+    kept_master.away = None
+    sync_folder(folder_of(run), kept_master)
+    assert list(kept_master.media) == [("picture", step, 0) for step in range(50)]
+    assert not list(folder_of(run).path.glob("*/media/*"))
+    sync_folder(folder_of(run), kept_master)
+    assert len(kept_master.media) == 50
+
+
+def test_an_object_that_the_master_refuses_is_dropped_and_the_run_goes_on(
+    make_run: Callable[..., Run], kept_master: KeptMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = make_run()
+    run.log({"picture": Image([[1]]), "loss": 1.0})
+    refused = DetlabError("run r has logged as much as it may")
+    refused.status = 409  # type: ignore[attr-defined]  # as a reply's error has it
+    kept_master.no_media = refused
+    delivery = sync_folder(folder_of(run), kept_master)
+    assert (delivery.dropped, delivery.sent) == (1, 1)
+    assert "as much as it may" in caplog.text
+    assert not list(folder_of(run).path.glob("*/media/*"))

@@ -34,6 +34,8 @@ class KeptMaster:
     uses: list[tuple[str, int, int]] = field(default_factory=list)
     artifact_answer: DetlabError | None = None
     """To each artifact, instead of taking it."""
+    media: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
+    no_media: DetlabError | None = None
 
     def begin(self, wanted: BeginRun) -> RunBegun:
         if self.away is not None:
@@ -62,6 +64,13 @@ class KeptMaster:
                 refused.append({"seq": record["seq"], "code": "no", "message": why})
             there.append(record)
         return 200, json.dumps({"acked": self._acked(writer), "refused": refused}).encode()
+
+    def put_media(self, run_id: str, facts: Mapping[str, Any], path: Path) -> None:
+        if self.away is not None:
+            raise self.away
+        if (refused := self.no_media) is not None:
+            raise refused
+        self.media[facts["key"], int(facts["step"]), int(facts["place"])] = path.read_bytes()
 
     def put(self, run_id: str, name: str, path: Path) -> None:
         if self.away is not None:

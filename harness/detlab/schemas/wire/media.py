@@ -1,4 +1,4 @@
-"""Wire models of media: what a trial has logged beyond numbers."""
+"""Wire models of media: what a trial, or a run that no cluster started, has logged beyond numbers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ class MediaFacts(Wire):
 
 
 class MediaView(Wire):
-    """An object that a trial has logged."""
+    """An object that a trial has logged, or a run."""
 
     id: int
-    trial_id: int
+    trial_id: int = 0
+    """0: it is a run's."""
+    run_id: str = ""
+    """Empty: it is a trial's."""
     step: int
     key: str
     place: int = 0

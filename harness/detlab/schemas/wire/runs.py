@@ -74,6 +74,10 @@ class RunView(Wire):
     config: dict[str, str] = {}
     """Parameters, as texts, by the path of their names."""
     tags: dict[str, str] = {}
+    may: Literal["read", "write", "own"] = "read"
+    """What the caller may do with it: look at it, log into it, or delete it, too."""
+    shortened: list[str] = []
+    """Fields of which a list has a part only."""
     metrics: dict[str, LastPoint] = {}
     summary: dict[str, Any] = {}
     """What the script has said to be its results; metrics that it does not name have their newest value."""
@@ -163,3 +167,47 @@ class RunPoints(Wire):
     times: list[float] = []
     next: str | None = None
     """`after` of the next page; null: this is the last one."""
+
+
+class RunBeat(Wire):
+    """A run has logged something, or has been heard from, since the beat before."""
+
+    status: str
+    heard_at: float | None = None
+
+
+class RunCurve(Wire):
+    """The values of a metric, thinned so that its shape is that of all of them."""
+
+    name: str
+    steps: list[int] = []
+    values: list[float] = []
+    times: list[float] = []
+    """Seconds since the epoch."""
+    total: int = 0
+    """Values that there are."""
+
+
+class RunCurveList(Wire):
+    """A part of the curves of a run, by name."""
+
+    items: list[RunCurve]
+    next: int | None = None
+    """`skip` of the next part; null: this is the last one."""
+
+
+class RunFileView(Wire):
+    """A file of a run: code, packages, or what it has logged."""
+
+    path: str
+    size: int = 0
+    """Bytes."""
+    updated_at: float = 0.0
+
+
+class RunFileList(Wire):
+    """A part of the files of a run, by path."""
+
+    items: list[RunFileView]
+    next: int | None = None
+    """`skip` of the next part; null: this is the last one."""

@@ -1,8 +1,8 @@
-"""What trials log beyond numbers: taken from their tasks, listed and sent to who may read their experiment.
+"""What trials and runs log beyond numbers: taken, listed, and sent to who may read them.
 
-The master decodes nothing: it looks at the first bytes of a file, whether it is what its task says, and how large an
-image would be. Bytes are kept once within an experiment, and never shared with another: nobody learns from a digest
-what others have.
+The master decodes nothing: it looks at the first bytes of a file, whether it is what its sender says, and how large an
+image would be. Bytes are kept once within an experiment, or a run, and never shared with another: nobody learns from a
+digest what others have.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -57,7 +57,25 @@ class MediaFull(Conflict):
 
 
 @dataclass(frozen=True)
-class _Found:
+class MediaTarget:
+    """Where an object is to be logged.
+
+    Attributes:
+        holder: The trial or the run.
+        place: The experiment or the run whose folder has its bytes.
+        name: In words.
+        owner: Whose quotas it counts towards, with `groups`.
+    """
+
+    holder: int | str
+    place: int | str
+    name: str
+    owner: str
+    groups: Sequence[str]
+
+
+@dataclass(frozen=True)
+class FoundMedia:
     """What an upload is."""
 
     size: int
@@ -65,52 +83,71 @@ class _Found:
     header: MediaHeader
 
 
-class TrialMedia(Service):
-    """Use cases of media."""
+class MediaShelf(Service):
+    """Use cases of media, of whatever logs them: see `TrialMedia`, and `RunMedia` of the runs from elsewhere.
+
+    What has logged them is a trial, by its number, or a run, by its id.
+    """
 
     def __init__(self, context: ServiceContext) -> None:
         super().__init__(context)
-        # Of one experiment: storing a file and removing an unused one must not interleave.
-        self._moving: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        # Of one experiment or run: storing a file and removing an unused one must not interleave.
+        self._moving: WeakValueDictionary[int | str, asyncio.Lock] = WeakValueDictionary()
         # Of each owner: the bytes that quotas leave, and until when that is believed.
         self._room: dict[str, tuple[float, float]] = {}
 
-    async def put(self, task: TaskCaller, facts: MediaFacts, upload: Path) -> MediaView:
-        """Keep an object; one of the same key, step and place is replaced. The upload is moved away or removed.
+    def readable(self, s: Session, caller: Caller, holder: int | str) -> int | str:
+        """Return what has logged them, if the caller may read it.
 
         Raises:
-            Conflict: The task is not a trial.
-            MediaFull: The trial has logged as much as it may.
-            MediaRefused: It is not what the task says, or cannot be shown.
-            StaleAttempt: The attempt is over.
+            NotFound: There is none for the caller.
+        """
+        raise NotImplementedError
+
+    async def take(
+        self,
+        user: str,
+        facts: MediaFacts,
+        upload: Path,
+        into: Callable[[Session], MediaTarget],
+        note: Callable[[UnitOfWork, FoundMedia], tuple[MediaView, list[str]]],
+    ) -> MediaView:
+        """Check an upload and keep it; one of the same key, step and place is replaced. It is moved away or removed.
+
+        Args:
+            user: Who sends it.
+            facts: What it is said to be.
+            upload: The bytes.
+            into: Finds out whose it is, and checks that it may be logged there.
+            note: Writes its row; returns its view, and the digests that no row names any more.
+
+        Raises:
+            MediaFull: As much is logged there as may be.
+            MediaRefused: It is not what is said, or cannot be shown.
             StorageFull: A quota of its owner is used up.
         """
-        workers = self._context.workers
         try:
             _check_kind(facts)
-            found = await workers.uploads.run(user_of(task), _look, upload, facts)
-            owner, groups, experiment = await self._context.read(lambda s: self._check_room(s, task, found.size))
-            await self._check_quotas(owner, groups, found.size)
-            return await self._keep(task, facts, found, upload, experiment)
+            found = await self._context.workers.uploads.run(user, _look, upload, facts)
+            target = await self._context.read(lambda s: self._checked(s, into(s), found.size))
+            await self._check_quotas(target.owner, target.groups, found.size)
+            return await self._keep(user, target.place, found, upload, note)
         finally:
             await asyncio.to_thread(upload.unlink, missing_ok=True)
 
-    def _check_room(self, s: Session, task: TaskCaller, size: int) -> tuple[str, Sequence[str], int]:
-        """Return whose quotas it counts towards, and its experiment."""
-        _, trial = current_attempt(s, task)
-        experiment = s.get_one(ExperimentRow, trial.experiment_id)
-        space, settings = media.space_of(s, trial.id), self._context.settings
+    def _checked(self, s: Session, target: MediaTarget, size: int) -> MediaTarget:
+        space, settings = media.space_of(s, target.holder), self._context.settings
         if space.count >= settings.media_objects:
             raise MediaFull(
-                f"trial {trial.id} has logged {space.count:,} media objects, the most that one may",
+                f"{target.name} has logged {space.count:,} media objects, the most that one may",
                 hint="log fewer: each hundredth step, say; an operator raises DetHub.media_objects",
             )
         if space.bytes + size > settings.media_bytes:
             raise MediaFull(
-                f"trial {trial.id} has logged {space.bytes:,} bytes of media; one may log {settings.media_bytes:,}",
+                f"{target.name} has logged {space.bytes:,} bytes of media; one may log {settings.media_bytes:,}",
                 hint="log smaller or fewer ones; an operator raises DetHub.media_mb",
             )
-        return experiment.owner, experiment.owner_groups, experiment.id
+        return target
 
     async def _check_quotas(self, owner: str, groups: Sequence[str], size: int) -> None:
         """Check the quotas of bytes, whose sums would take too long to be made for each of a thousand images.
@@ -129,109 +166,150 @@ class TrialMedia(Service):
         self._room[owner] = room - size, until
 
     async def _keep(
-        self, task: TaskCaller, facts: MediaFacts, found: _Found, upload: Path, experiment: int
+        self,
+        user: str,
+        place: int | str,
+        found: FoundMedia,
+        upload: Path,
+        note: Callable[[UnitOfWork, FoundMedia], tuple[MediaView, list[str]]],
     ) -> MediaView:
         settings = self._context.settings
-        move = partial(self._context.workers.moves.run, user_of(task))
-        async with self._moving.setdefault(experiment, asyncio.Lock()):
-            await move(keep_file, upload, media_path(settings, experiment, found.digest))
+        move = partial(self._context.workers.moves.run, user)
+        async with self._moving.setdefault(place, asyncio.Lock()):
+            await move(keep_file, upload, media_path(settings, place, found.digest))
             try:
-                view, unused = await self._context.write(lambda unit: _note(unit, task, facts, found))
-            except DetlabError:  # the attempt has ended meanwhile: its bytes stay only if others name them
-                unused = await self._context.read(lambda s: media.unused_of(s, experiment, [found.digest]))
-                await move(remove_media, settings, experiment, unused)
+                view, unused = await self._context.write(lambda unit: note(unit, found))
+            except DetlabError:  # it may not be logged any more: its bytes stay only if others name them
+                unused = await self._context.read(lambda s: media.unused_of(s, place, [found.digest]))
+                await move(remove_media, settings, place, unused)
                 raise
             if unused:
-                await move(remove_media, settings, experiment, unused)
+                await move(remove_media, settings, place, unused)
         return view
 
-    async def page(self, caller: Caller, trial_id: int, wanted: media.MediaWanted, limit: int) -> MediaPage:
-        """Return a page of a trial's media.
+    async def page(self, caller: Caller, holder: int | str, wanted: media.MediaWanted, limit: int) -> MediaPage:
+        """Return a page of the media of one.
 
         Raises:
-            NotFound: There is no such trial for the caller.
+            NotFound: There is no such trial or run for the caller.
         """
 
         def get(s: Session) -> MediaPage:
-            trial_for(s, caller, trial_id)
-            ids = media.ids_of(s, trial_id, wanted, limit + 1)
-            items, last = pages.of_rows(s, MediaRow, ids, limit, lambda rows: list(map(_view, rows)))
+            known = self.readable(s, caller, holder)
+            ids = media.ids_of(s, known, wanted, limit + 1)
+            items, last = pages.of_rows(s, MediaRow, ids, limit, lambda rows: list(map(view_of, rows)))
             return MediaPage(items=items, next=None if last is None else f"{last.step}.{last.id}")
 
         return await self._context.look(caller.name, get)
 
-    async def keys(self, caller: Caller, trial_id: int) -> MediaKeyList:
-        """Return the keys of a trial's media.
+    async def keys(self, caller: Caller, holder: int | str) -> MediaKeyList:
+        """Return the keys of the media of one.
 
         Raises:
-            NotFound: There is no such trial for the caller.
+            NotFound: There is no such trial or run for the caller.
         """
 
         def get(s: Session) -> MediaKeyList:
-            trial_for(s, caller, trial_id)
-            return MediaKeyList(items=[MediaKeyView(**asdict(one)) for one in media.keys_of(s, trial_id)])
+            known = self.readable(s, caller, holder)
+            return MediaKeyList(items=[MediaKeyView(**asdict(one)) for one in media.keys_of(s, known)])
 
         return await self._context.look(caller.name, get)
 
-    async def steps(self, caller: Caller, trial_id: int, key: str | None, after: int) -> MediaStepList:
-        """Return steps at which a trial has logged media.
+    async def steps(self, caller: Caller, holder: int | str, key: str | None, after: int) -> MediaStepList:
+        """Return steps at which one has logged media.
 
         Raises:
-            NotFound: There is no such trial for the caller.
+            NotFound: There is no such trial or run for the caller.
         """
 
         def get(s: Session) -> MediaStepList:
-            trial_for(s, caller, trial_id)
-            found = media.steps_of(s, trial_id, key, after, MOST_STEPS + 1)
+            known = self.readable(s, caller, holder)
+            found = media.steps_of(s, known, key, after, MOST_STEPS + 1)
             more = len(found) > MOST_STEPS
             return MediaStepList(items=found[:MOST_STEPS], next=found[MOST_STEPS - 1] if more else None)
 
         return await self._context.look(caller.name, get)
 
-    async def get(self, caller: Caller, trial_id: int, media_id: int) -> MediaView:
+    async def get(self, caller: Caller, holder: int | str, media_id: int) -> MediaView:
         """Return one object.
 
         Raises:
-            NotFound: There is no such trial for the caller, or it has no such object.
+            NotFound: There is no such trial or run for the caller, or it has no such object.
         """
-        return _view(await self._context.read(lambda s: _of_trial(s, caller, trial_id, media_id)))
+        return view_of(await self._context.read(lambda s: self._one(s, caller, holder, media_id)))
 
-    async def open(self, caller: Caller, trial_id: int, media_id: int) -> tuple[BinaryIO, int]:
+    async def open(self, caller: Caller, holder: int | str, media_id: int) -> tuple[BinaryIO, int]:
         """Open the file of an object; return it with its size in bytes.
 
         Raises:
-            NotFound: There is no such trial for the caller, or it has no such object.
+            NotFound: There is no such trial or run for the caller, or it has no such object.
         """
 
         def find(s: Session) -> tuple[Path, int]:
-            row = _of_trial(s, caller, trial_id, media_id)
-            return media_path(self._context.settings, row.experiment_id, row.digest), row.size
+            row = self._one(s, caller, holder, media_id)
+            return media_path(self._context.settings, _place_of(row), row.digest), row.size
 
         path, size = await self._context.read(find)
         try:
             return await self._context.workers.downloads.run(caller.name, path.open, "rb"), size
         except FileNotFoundError as error:  # replaced just now
-            raise _none(trial_id, media_id) from error
+            raise _none(holder, media_id) from error
+
+    def _one(self, s: Session, caller: Caller, holder: int | str, media_id: int) -> MediaRow:
+        known = self.readable(s, caller, holder)
+        row = s.get(MediaRow, media_id)
+        if row is None or known not in {row.trial_id, row.run_id}:
+            raise _none(holder, media_id)
+        return row
 
 
-def _of_trial(s: Session, caller: Caller, trial_id: int, media_id: int) -> MediaRow:
-    trial_for(s, caller, trial_id)
-    row = s.get(MediaRow, media_id)
-    if row is None or row.trial_id != trial_id:
-        raise _none(trial_id, media_id)
-    return row
+class TrialMedia(MediaShelf):
+    """Use cases of media of trials."""
+
+    def readable(self, s: Session, caller: Caller, holder: int | str) -> int | str:
+        """See `MediaShelf.readable`."""
+        return trial_for(s, caller, int(holder)).id
+
+    async def put(self, task: TaskCaller, facts: MediaFacts, upload: Path) -> MediaView:
+        """Keep an object; one of the same key, step and place is replaced. The upload is moved away or removed.
+
+        Raises:
+            Conflict: The task is not a trial.
+            MediaFull: The trial has logged as much as it may.
+            MediaRefused: It is not what the task says, or cannot be shown.
+            StaleAttempt: The attempt is over.
+            StorageFull: A quota of its owner is used up.
+        """
+        note = partial(_note_of_trial, task, facts)
+        return await self.take(user_of(task), facts, upload, partial(_into_trial, task), note)
 
 
-def _none(trial_id: int, media_id: int) -> DetlabError:
+def _into_trial(task: TaskCaller, s: Session) -> MediaTarget:
+    _, trial = current_attempt(s, task)
+    experiment = s.get_one(ExperimentRow, trial.experiment_id)
+    return MediaTarget(trial.id, experiment.id, f"trial {trial.id}", experiment.owner, experiment.owner_groups)
+
+
+def _place_of(row: MediaRow) -> int | str:
+    place = row.run_id if row.experiment_id is None else row.experiment_id
+    assert place is not None
+    return place
+
+
+def _none(holder: int | str, media_id: int) -> DetlabError:
+    if isinstance(holder, str):
+        return no_such(f"run {holder[:80]} has no media object {media_id}", exists=False)
     return no_such(
-        f"trial {trial_id} has no media object {media_id}", exists=False, hint=f"det trial media list {trial_id}"
+        f"trial {holder} has no media object {media_id}", exists=False, hint=f"det trial media list {holder}"
     )
 
 
-def _view(row: MediaRow) -> MediaView:
+def view_of(row: MediaRow) -> MediaView:
+    """Return what is told of an object."""
     return MediaView(
         id=row.id,
-        trial_id=row.trial_id,
+        trial_id=row.trial_id or 0,
+        run_id=row.run_id or "",
         step=row.step,
         key=row.key,
         place=row.place,
@@ -251,7 +329,7 @@ def _check_kind(facts: MediaFacts) -> None:
         raise MediaRefused(f"{facts.media_type[:80]!r} is no {facts.kind}: that is one of {known}")
 
 
-def _look(upload: Path, facts: MediaFacts) -> _Found:
+def _look(upload: Path, facts: MediaFacts) -> FoundMedia:
     """Look at an upload: what its header says, how large it is, and its digest.
 
     Raises:
@@ -273,33 +351,38 @@ def _look(upload: Path, facts: MediaFacts) -> _Found:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
         os.fsync(file.fileno())
-    return _Found(size, digest.hexdigest(), header)
+    return FoundMedia(size, digest.hexdigest(), header)
 
 
-def _note(unit: UnitOfWork, task: TaskCaller, facts: MediaFacts, found: _Found) -> tuple[MediaView, list[str]]:
-    """Write the row; return its view, and the digests that no row names any more."""
+def _note_of_trial(
+    task: TaskCaller, facts: MediaFacts, unit: UnitOfWork, found: FoundMedia
+) -> tuple[MediaView, list[str]]:
+    _, trial = current_attempt(unit.session, task)
+    row = MediaRow(experiment_id=trial.experiment_id, trial_id=trial.id, attempt=task.run)
+    return noted(unit, row, trial.id, facts, found)
+
+
+def noted(
+    unit: UnitOfWork, row: MediaRow, holder: int | str, facts: MediaFacts, found: FoundMedia
+) -> tuple[MediaView, list[str]]:
+    """Write the row of an object; return its view, and the digests that no row names any more.
+
+    Args:
+        unit: The transaction.
+        row: With what says whose it is.
+        holder: The trial or the run.
+        facts: What it is.
+        found: What was found in its bytes.
+    """
     s = unit.session
-    _, trial = current_attempt(s, task)
-    replaced = media.replaced_by(s, trial.id, facts.key, facts.step, facts.place, task.run)
+    replaced = media.replaced_by(s, holder, facts.key, facts.step, facts.place, row.attempt)
     for old in replaced:
         s.delete(old)
     s.flush()  # before the new one: two cannot have the same place
-    row = MediaRow(
-        experiment_id=trial.experiment_id,
-        trial_id=trial.id,
-        attempt=task.run,
-        step=facts.step,
-        key=facts.key,
-        place=facts.place,
-        kind=facts.kind,
-        media_type=facts.media_type,
-        caption=facts.caption,
-        digest=found.digest,
-        size=found.size,
-        width=found.header.width,
-        height=found.header.height,
-        created_at=unit.now,
-    )
+    row.step, row.key, row.place, row.kind = facts.step, facts.key, facts.place, facts.kind
+    row.media_type, row.caption = facts.media_type, facts.caption
+    row.digest, row.size, row.created_at = found.digest, found.size, unit.now
+    row.width, row.height = found.header.width, found.header.height
     s.add(row)
     s.flush()
-    return _view(row), media.unused_of(s, trial.experiment_id, [old.digest for old in replaced])
+    return view_of(row), media.unused_of(s, _place_of(row), [old.digest for old in replaced])

@@ -85,6 +85,7 @@ class RunLogging(Service):
             if row.is_trial and (batch.params or batch.tags):
                 in_trials.mirror(unit, row)
             row.updated_at = unit.now
+            unit.outbox.wake_logs.add(row.id)
 
         await self._context.write(log)
 

@@ -123,6 +123,7 @@ class RunReports(Service):
             _store(unit, row, taken)
             _settle(unit, row, found, taken)
             row.updated_at = unit.now
+            unit.outbox.wake_logs.add(row.id)
             return RecordAck(acked=found.acked, refused=taken.refused)
 
         return await self._context.write(take)
@@ -298,7 +299,6 @@ def _append_lines(unit: UnitOfWork, run_id: str, lines: Sequence[LogRecord]) -> 
         text = f"[detlab: a run has {MOST_LINES:,} lines of output at most; what follows is left out]"
         kept[-1:] = [LogRecord(seq=0, time=lines[0].time, stdtype="stderr", level="WARNING", text=text)]
     logs.append(unit.session, run_id, 0, kept)
-    unit.outbox.wake_logs.add(run_id)
 
 
 # --- how it stands
@@ -327,3 +327,4 @@ def _restate(unit: UnitOfWork, row: TrackedRunRow) -> None:
     there = writers.of_run(unit.session, row.id)
     found = standing_of([WriterFacts(WriterState(one.state), one.begun_ms, one.ended_ms, one.reason) for one in there])
     row.status, row.ended_ms, row.end_reason = found.status, found.ended_ms, found.reason
+    unit.outbox.wake_logs.add(row.id)

@@ -130,6 +130,7 @@ class TrackedRuns(Service):
             if name:
                 row.name = name[:NAME_CHARS]
             row.updated_at = unit.now
+            unit.outbox.wake_logs.add(row.id)
             unit.session.flush()
             return run_facts(unit.session, loaded(unit.session, [run_id]))[0]
 
@@ -152,6 +153,7 @@ class TrackedRuns(Service):
                 )
             run_for(unit.session, caller, run_id, Action.RUN_DELETE)
             found.row.deleted_at = unit.now if deleted else None
+            unit.outbox.wake_logs.add(found.row.id)
 
         await self._context.write(mark)
 

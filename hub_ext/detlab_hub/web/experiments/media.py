@@ -17,7 +17,7 @@ from detlab.media.base import suffix_of
 from detlab.schemas.wire import Wire
 from detlab.schemas.wire.media import MediaFacts, MediaKeyList, MediaKind, MediaPage, MediaStepList, MediaView
 from detlab_hub.core.rights import Action
-from detlab_hub.services.ingest.media import TrialMedia
+from detlab_hub.services.ingest.media import MediaShelf, TrialMedia
 from detlab_hub.services.views.pages import in_part
 from detlab_hub.store.queries.tracking.media import MediaWanted
 from detlab_hub.web.base import BodyTooLarge, Guarded, PartQuery
@@ -51,6 +51,12 @@ class MediaQuery(Wire):
     after: str | None = Field(None, pattern=r"^[0-9]{1,18}\.[0-9]{1,18}$")
     """Only those beyond the page before: its `next`."""
 
+    def wanted(self) -> MediaWanted:
+        """Return what the service takes."""
+        place = None if self.after is None else [int(part) for part in self.after.split(".")]
+        after = None if place is None else (place[0], place[1])
+        return MediaWanted(self.key, self.kind, self.step, self.at, after)
+
 
 class StepsQuery(Wire):
     """Which steps."""
@@ -67,9 +73,8 @@ class DocumentQuery(Wire):
     """Run its scripts, in an origin of its own."""
 
 
-@route("task/media")
-class TaskMedia(Upload):
-    """An object that the calling task logs."""
+class MediaUpload(Upload):
+    """Base of routes that take an object."""
 
     def initialize(self) -> None:
         """Take no more than the largest kind has."""
@@ -87,6 +92,11 @@ class TaskMedia(Upload):
             f"an object has {self.body_limit // 1024**2:,} MB at most", hint="save it with a checkpoint"
         )
 
+
+@route("task/media")
+class TaskMedia(MediaUpload):
+    """An object that the calling task logs."""
+
     @needs("task", cross_site="token", action=Action.ATTEMPT_REPORT, accepts=BYTES)
     async def put(self, query: MediaFacts) -> MediaView:
         """Log an image, a table or another object; one of the same key, step and place is replaced."""
@@ -100,10 +110,7 @@ class MediaOfTrial(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int, query: MediaQuery) -> MediaPage:
         """List images, tables and other objects in the order of their steps."""
-        place = None if query.after is None else [int(part) for part in query.after.split(".")]
-        after = None if place is None else (place[0], place[1])
-        wanted = MediaWanted(query.key, query.kind, query.step, query.at, after)
-        return await self.services[TrialMedia].page(self.person, trial_id, wanted, query.limit)
+        return await self.services[TrialMedia].page(self.person, trial_id, query.wanted(), query.limit)
 
 
 @route("trials/{trial_id}/media/keys", relayed=True)
@@ -126,36 +133,50 @@ class MediaSteps(Guarded):
         return await self.services[TrialMedia].steps(self.person, trial_id, query.key, query.after)
 
 
+class SentMedia(Download):
+    """Base of routes that send an object."""
+
+    async def send_media(self, service: MediaShelf, holder: int | str, media_id: int) -> None:
+        """Send the file of an object, as a download of nobody's."""
+        view = await service.get(self.person, holder, media_id)
+        self.set_header("Content-Security-Policy", FILE_POLICY)
+        self.set_header("Cache-Control", KEPT)
+        opening = service.open(self.person, holder, media_id)
+        await self.send_file(opening, view.media_type, file_name(view), in_parts=True)
+
+    async def send_document(self, service: MediaShelf, holder: int | str, media_id: int, *, scripts: bool) -> None:
+        """Send HTML as a document of an origin of its own.
+
+        Raises:
+            NotFound: It is none.
+        """
+        view = await service.get(self.person, holder, media_id)
+        if view.kind != kinds.HTML:
+            raise NotFound(f"media object {media_id} is {view.kind}, and only HTML is shown as a document")
+        self.set_header("Content-Security-Policy", document_policy(scripts=scripts))
+        self.set_header("X-Frame-Options", "SAMEORIGIN")
+        self.set_header("Cache-Control", KEPT)
+        await self.send_file(service.open(self.person, holder, media_id), DOCUMENT, inline=True)
+
+
 @route("trials/{trial_id}/media/{media_id}/file", relayed=True)
-class MediaFile(Download):
+class MediaFile(SentMedia):
     """The file of one."""
 
     @needs("read", cross_site="link", media=BYTES)
     async def get(self, trial_id: int, media_id: int) -> None:
         """Download the file of an object."""
-        service = self.services[TrialMedia]
-        view = await service.get(self.person, trial_id, media_id)
-        self.set_header("Content-Security-Policy", FILE_POLICY)
-        self.set_header("Cache-Control", KEPT)
-        opening = service.open(self.person, trial_id, media_id)
-        await self.send_file(opening, view.media_type, file_name(view), in_parts=True)
+        await self.send_media(self.services[TrialMedia], trial_id, media_id)
 
 
 @route("trials/{trial_id}/media/{media_id}/document", relayed=True)
-class MediaDocument(Download):
+class MediaDocument(SentMedia):
     """One that is HTML, to be shown in a frame."""
 
     @needs("read", cross_site="link", media=kinds.MARKUP)
     async def get(self, trial_id: int, media_id: int, query: DocumentQuery) -> None:
         """Show HTML as a document of an origin of its own, which loads nothing; scripts run only if asked for."""
-        service = self.services[TrialMedia]
-        view = await service.get(self.person, trial_id, media_id)
-        if view.kind != kinds.HTML:
-            raise NotFound(f"media object {media_id} is {view.kind}, and only HTML is shown as a document")
-        self.set_header("Content-Security-Policy", document_policy(scripts=query.scripts))
-        self.set_header("X-Frame-Options", "SAMEORIGIN")
-        self.set_header("Cache-Control", KEPT)
-        await self.send_file(service.open(self.person, trial_id, media_id), DOCUMENT, inline=True)
+        await self.send_document(self.services[TrialMedia], trial_id, media_id, scripts=query.scripts)
 
 
 def document_policy(*, scripts: bool) -> str:
@@ -169,4 +190,5 @@ def file_name(view: MediaView) -> str:
     """Return a name for the download: letters, digits, dots and dashes, whatever the key is."""
     key = re.sub(r"[^A-Za-z0-9-]+", "-", view.key).strip("-")[:60] or view.kind
     place = f"-{view.place}" if view.place else ""
-    return f"trial-{view.trial_id}-{key}-step-{view.step}{place}{suffix_of(view.kind, view.media_type)}"
+    of = f"run-{view.run_id[:12]}" if view.run_id else f"trial-{view.trial_id}"
+    return f"{of}-{key}-step-{view.step}{place}{suffix_of(view.kind, view.media_type)}"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
+from pathlib import PurePosixPath
 from typing import Literal
 
 from pydantic import Field
 
-from detlab.schemas.wire import RecordAck, Wire
+from detlab.schemas.wire import LogLine, RecordAck, Wire
 from detlab.schemas.wire.runs import (
     GROUP_CHARS,
     PLACE_CHARS,
     BeginRun,
+    RunBeat,
     RunBegun,
+    RunCurveList,
+    RunFileList,
     RunPoints,
     RunRecords,
     RunView,
@@ -22,10 +27,14 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.tracking.reports import RunReports
 from detlab_hub.services.tracking.run_views import RunViews
 from detlab_hub.services.tracking.runs import TrackedRuns
-from detlab_hub.web.base import Guarded
+from detlab_hub.web.base import Guarded, PartQuery
+from detlab_hub.web.experiments import streams
+from detlab_hub.web.experiments.media import BYTES, FILE_POLICY
 from detlab_hub.web.experiments.trials import LogPage, LogsQuery
+from detlab_hub.web.files import Download
 from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
+from detlab_hub.web.streaming import StreamHandler
 
 
 class RunsQuery(Wire):
@@ -51,7 +60,25 @@ class RunPointsQuery(Wire):
     """`next` of the page before."""
 
 
-@route("runs")
+class RunCurvesQuery(Wire):
+    """Which curves, and how finely."""
+
+    name: list[str] = Field(default_factory=list, max_length=500)
+    """Names of metrics; none means all."""
+    max_points: int = Field(500, ge=4, le=10_000)
+    """Points that a curve is thinned to: its extremes and its end stay exact."""
+    skip: int = Field(0, ge=0, lt=2**31)
+    """Curves of the parts before: the `next` of the part before."""
+
+
+class RunFileQuery(Wire):
+    """Which file."""
+
+    path: str = Field(min_length=1, max_length=8000)
+    """As the list of files has it."""
+
+
+@route("runs", relayed=True)
 class Runs(Guarded):
     """Runs that no cluster started."""
 
@@ -66,7 +93,7 @@ class Runs(Guarded):
         return await self.services[RunReports].begin(self.person, body)
 
 
-@route("runs/{run_id}")
+@route("runs/{run_id}", relayed=True)
 class Run(Guarded):
     """One run."""
 
@@ -105,7 +132,61 @@ class Points(Guarded):
         )
 
 
-@route("runs/{run_id}/logs")
+@route("runs/{run_id}/curves", relayed=True)
+class Curves(Guarded):
+    """The curves of a run."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, run_id: str, query: RunCurvesQuery) -> RunCurveList:
+        """Return curves of metrics by name, thinned for a picture."""
+        return await self.services[RunViews].curves(
+            self.person, run_id, names=query.name or None, most=query.max_points, skip=query.skip
+        )
+
+
+@route("runs/{run_id}/files", relayed=True)
+class Files(Guarded):
+    """The files of a run."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, run_id: str, query: PartQuery) -> RunFileList:
+        """List the files of a run by path: its code, its packages, and what it has logged."""
+        return await self.services[RunViews].files(self.person, run_id, query.skip)
+
+
+@route("runs/{run_id}/file", relayed=True)
+class File(Download):
+    """One of them."""
+
+    @needs("read", cross_site="link", media=BYTES)
+    async def get(self, run_id: str, query: RunFileQuery) -> None:
+        """Download a file of a run."""
+        self.set_header("Content-Security-Policy", FILE_POLICY)
+        name = re.sub(r"[^A-Za-z0-9.-]+", "-", PurePosixPath(query.path).name).strip("-.")[:100] or "file"
+        await self.send_file(self.services[RunViews].open_file(self.person, run_id, query.path), BYTES, name)
+
+
+@route("runs/{run_id}/stream", relayed=True)
+class RunStream(StreamHandler):
+    """One run, live."""
+
+    @needs("read", cross_site="xsrf", streams=RunBeat)
+    async def get(self, run_id: str) -> None:
+        """Follow a run: a line whenever it has logged something; the stream ends when the run has ended."""
+        await self.stream(self.services[RunViews].beats(self.person, run_id))
+
+
+@route("runs/{run_id}/logs/stream", relayed=True)
+class LogStream(StreamHandler):
+    """The output of a run, live."""
+
+    @needs("read", cross_site="xsrf", streams=LogLine)
+    async def get(self, run_id: str, query: streams.LogsQuery) -> None:
+        """Follow a run's output; the stream ends when the run has ended."""
+        await self.stream(self.services[RunViews].follow(self.person, run_id, query.after))
+
+
+@route("runs/{run_id}/logs", relayed=True)
 class Logs(Guarded):
     """What a run has printed."""
 

@@ -125,7 +125,7 @@ function Panes(props: PaneProps): ReactElement {
 /** Of each run what its trial, or its best one, has logged. */
 function CompareMedia({ sides, options, round }: PaneProps): ReactElement {
   const columns = sides.filter(side => side.run.trial_ids.length && !options.hidden.includes(side.key))
-    .map(side => ({ trial: side.run.trial_ids[0]!, name: side.run.kind === 'trial' ? side.name : `${side.name}, trial ${side.run.trial_ids[0]}` }));
+    .map(side => ({ base: `trials/${side.run.trial_ids[0]!}`, name: side.run.kind === 'trial' ? side.name : `${side.name}, trial ${side.run.trial_ids[0]}` }));
   return <MediaPane columns={columns} round={round} over={sides.every(side => isOver(side.run.state))} />;
 }
 

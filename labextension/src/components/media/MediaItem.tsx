@@ -16,7 +16,7 @@ const FIRST_ROWS = 25;
 
 export function MediaItem({ item }: { item: MediaView }): ReactElement {
   const { api } = useApp();
-  const path = `trials/${item.trial_id}/media/${item.id}`;
+  const path = `${item.run_id ? `runs/${encodeURIComponent(item.run_id)}` : `trials/${item.trial_id}`}/media/${item.id}`;
   const name = labelOf(item);
   return (
     <figure className="det-media-item" data-kind={item.kind}>

@@ -1,4 +1,4 @@
-/** The media of trials, side by side by key, at one step: of one trial on its page, of several in a comparison. */
+/** The media of trials and runs, side by side by key, at one step: of one trial on its page, of several in a comparison. */
 
 import { ReactElement, useMemo, useState } from 'react';
 
@@ -11,7 +11,8 @@ import { useSettled } from '../common/useThrottled';
 import { MediaItem } from './MediaItem';
 
 export interface MediaColumn {
-  trial: number;
+  /** What has logged them: `trials/5`, `runs/ID`. */
+  base: string;
   name: string;
 }
 
@@ -33,18 +34,18 @@ export function MediaPane({ columns, round = 0, over }: {
   over: boolean;
 }): ReactElement {
   const { api } = useApp();
-  const ids = columns.map(column => column.trial).join(',');
+  const ids = columns.map(column => column.base).join(',');
   const { data, error, reload } = useLoaded(`${ids} ${round}`, signal => loadContents(api, columns, signal));
   if (error && !data) return <ErrorBanner error={error} what="Media" onRetry={reload} />;
   if (!data) return <Loading what="Loading media" />;
-  if (!data.keys.length) return <Teach over={over} several={columns.length > 1} reload={reload} />;
+  if (!data.keys.length) return <Teach over={over} what={columns.length > 1 ? 'These trials have' : columns[0]?.base.startsWith('runs/') ? 'This run has' : 'This trial has'} reload={reload} />;
   return <Browser columns={columns} contents={data} round={round} reload={over ? undefined : reload} />;
 }
 
 async function loadContents(api: Api, columns: readonly MediaColumn[], signal: AbortSignal): Promise<Contents> {
-  const found = await Promise.all(columns.map(async ({ trial }) => [
-    await everyItem<MediaKeyView>(api, `trials/${trial}/media/keys`, 'skip', signal),
-    await everyItem<number>(api, `trials/${trial}/media/steps`, 'after', signal)
+  const found = await Promise.all(columns.map(async ({ base }) => [
+    await everyItem<MediaKeyView>(api, `${base}/media/keys`, 'skip', signal),
+    await everyItem<number>(api, `${base}/media/steps`, 'after', signal)
   ] as const));
   const keys = new Map<string, Contents['keys'][number]>();
   for (const one of found.flatMap(([list]) => list)) {
@@ -60,11 +61,16 @@ const EXAMPLE = `core_context.train.report_media(step, {
     "predictions": det.Table(frame),
 })`;
 
-function Teach({ over, several, reload }: { over: boolean; several: boolean; reload: () => void }): ReactElement {
+const EXAMPLE_OF_RUN = `det.log({
+    "samples": [det.Image(image) for image in batch],
+    "predictions": det.Table(frame),
+})`;
+
+function Teach({ over, what, reload }: { over: boolean; what: string; reload: () => void }): ReactElement {
   return (
-    <EmptyState title={over ? `${several ? 'These trials have' : 'This trial has'} logged no media.` : 'No media yet.'}>
+    <EmptyState title={over ? `${what} logged no media.` : 'No media yet.'}>
       <p>A training can log images, sound, video, text, HTML, tables and plots of any step; they are shown here, beside each other over the steps:</p>
-      <pre className="det-media-example">{EXAMPLE}</pre>
+      <pre className="det-media-example">{what === 'This run has' ? EXAMPLE_OF_RUN : EXAMPLE}</pre>
       {!over && <button type="button" className="det-button" onClick={reload}>Look again</button>}
       <p>Figures of matplotlib and plotly, data frames and texts are taken as they are. A bad object is one warning, never a failed training.</p>
     </EmptyState>
@@ -116,9 +122,9 @@ function Browser({ columns, contents, round, reload }: {
 
 function Step({ columns, keys, step, round }: { columns: readonly MediaColumn[]; keys: readonly string[]; step: number; round: number }): ReactElement | null {
   const { api } = useApp();
-  const ids = columns.map(column => column.trial).join(',');
+  const ids = columns.map(column => column.base).join(',');
   const { data, error, loading, reload } = useLoaded(`${ids} ${step} ${round}`, async signal => {
-    const pages = await Promise.all(columns.map(({ trial }) => api.get<MediaPage>(`trials/${trial}/media?at=${step}&limit=${MOST_SHOWN}`, signal)));
+    const pages = await Promise.all(columns.map(({ base }) => api.get<MediaPage>(`${base}/media?at=${step}&limit=${MOST_SHOWN}`, signal)));
     return pages.map(page => ({ items: page.items, more: page.next !== null }));
   });
   if (error && !data) return <ErrorBanner error={error} what={`Media of step ${step}`} onRetry={reload} />;
@@ -132,7 +138,7 @@ function Step({ columns, keys, step, round }: { columns: readonly MediaColumn[];
           <h2 className="det-card-head"><span className="det-ellipsis" title={nameText(key)}>{nameText(key, 80)}</span></h2>
           <div className={named ? 'det-media-columns' : undefined}>
             {columns.map((column, i) => (
-              <Column key={column.trial} name={named ? column.name : ''} items={data[i]!.items.filter(item => item.key === key)} step={step} />
+              <Column key={column.base} name={named ? column.name : ''} items={data[i]!.items.filter(item => item.key === key)} step={step} />
             ))}
           </div>
         </section>

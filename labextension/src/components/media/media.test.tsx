@@ -10,7 +10,7 @@ import { confusionOf, curvesFigure, histogramFigure, plotlyFigure, tableOf } fro
 const SCRIPT = '<img src=x onerror=alert(1)><script>alert(2)</script>';
 
 function item(more: Partial<MediaView>): MediaView {
-  return { id: 1, trial_id: 7, step: 10, key: 'samples', place: 0, kind: 'image', media_type: 'image/png', caption: '', size: 100, width: 8, height: 8, time: 0, ...more };
+  return { id: 1, trial_id: 7, run_id: '', step: 10, key: 'samples', place: 0, kind: 'image', media_type: 'image/png', caption: '', size: 100, width: 8, height: 8, time: 0, ...more };
 }
 
 /** A page of some trials with the objects of each step. */
@@ -30,7 +30,7 @@ function pane(items: MediaView[], { trials = [7], over = true, answers = {} as R
       all[`trials/${trial}/media?at=${at}&limit=200`] = { items: mine.filter(one => one.step === newest(one.key)), next: null };
     }
   }
-  const columns = trials.map(trial => ({ trial, name: `trial ${trial}` }));
+  const columns = trials.map(trial => ({ base: `trials/${trial}`, name: `trial ${trial}` }));
   return show(<MediaPane columns={columns} over={over} />, { ...all, ...answers }, app);
 }
 
@@ -159,7 +159,7 @@ describe('media of a trial', () => {
 
   it('asks again as a trial goes on, and says what failed', async () => {
     const api = new FakeApi({});
-    show(<MediaPane columns={[{ trial: 7, name: '' }]} over={false} />, {}, { api });
+    show(<MediaPane columns={[{ base: 'trials/7', name: '' }]} over={false} />, {}, { api });
     expect(await screen.findByRole('alert')).toBeTruthy();
     fireEvent.click(screen.getByRole('button', { name: 'Try again' }));
     await waitFor(() => expect(api.asked.filter(path => path.endsWith('/keys'))).toHaveLength(2));

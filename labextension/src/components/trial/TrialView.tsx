@@ -122,7 +122,7 @@ function factsOf(trial: Trial, e: Experiment | null, now: number): (string | fal
 function TrialMedia({ state }: { state: TrialState }): ReactElement {
   const trial = state.trial!;
   const round = useThrottled(isOver(trial.state) ? -1 : trial.steps_completed, 5000);
-  return <MediaPane columns={[{ trial: trial.id, name: '' }]} round={round} over={isOver(trial.state)} />;
+  return <MediaPane columns={[{ base: `trials/${trial.id}`, name: '' }]} round={round} over={isOver(trial.state)} />;
 }
 
 function TrialCheckpoints({ state }: { state: TrialState }): ReactElement {

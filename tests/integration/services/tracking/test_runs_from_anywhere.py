@@ -466,3 +466,139 @@ async def test_only_people_begin_runs(place: Place) -> None:
     http = place.door.of(trial.token).http
     reply = await http.post("api/v1/runs", json={"key": "mine"})
     assert reply.status_code == 403
+
+
+async def test_a_page_of_a_run_has_its_curves_files_and_news_and_nobody_else_has(place: Place) -> None:
+    await place.script(TRAINING)
+    run = await place.get("runs/baseline")
+    assert run["may"] == "own"
+    base = f"runs/{run['id']}"
+    curves = (await place.get(f"{base}/curves", name=["loss", "odd"], max_points=20))["items"]
+    assert [(one["name"], one["total"]) for one in curves] == [("loss", 51), ("odd", 1)]
+    assert len(curves[0]["steps"]) <= 21
+    assert curves[0]["steps"][0] == 0
+    assert max(curves[0]["values"]) == 1.0
+    assert curves[1]["values"] == ["NaN"]
+    files = (await place.get(f"{base}/files"))["items"]
+    assert [one["path"] for one in files] == ["code/train.py", "requirements.txt"]
+    reply = await place.http().get(f"{base}/file", params={"path": "code/train.py"})
+    assert b"det.finish()" in reply.content
+    assert "sandbox" in reply.headers["Content-Security-Policy"]
+    assert reply.headers["Content-Disposition"].startswith("attachment")
+    assert (await place.http().get(f"{base}/file", params={"path": "../x"})).status_code == 404
+    lines = [line for line in (await place.http().get(f"{base}/logs/stream")).text.splitlines() if line]
+    assert "trained" in {json.loads(line)["text"] for line in lines}
+    beats = [json.loads(line) for line in (await place.http().get(f"{base}/stream")).text.splitlines() if line]
+    assert [one["status"] for one in beats] == ["FINISHED"], "it has ended, and so does the stream"
+    paths = (
+        "",
+        "/curves",
+        "/files",
+        "/file?path=code/train.py",
+        "/logs",
+        "/logs/stream",
+        "/stream",
+        "/metrics?name=loss",
+    )
+    for path in paths:
+        other = await place.http("mallory").get(f"{base}{path}")
+        absent = await place.http("mallory").get(f"runs/{'f' * 32}{path}")
+        assert (other.status_code, absent.status_code) == (404, 404), path
+        assert other.json()["code"] == absent.json()["code"]
+
+
+async def test_who_looks_at_a_run_hears_when_it_logs(place: Place) -> None:
+    process = await place.start(
+        PYTHON,
+        "-c",
+        "import detlab as det, time, sys\ndet.init(id='live')\ndet.log({'a': 1.0})\nsys.stdin.readline()\n"
+        "det.log({'a': 2.0})\ndet.finish()",
+    )
+    await until(lambda: _begun(place))
+    beats = []
+    async with place.http().stream("GET", "runs/live/stream") as stream:
+        async for line in stream.aiter_lines():
+            if line:
+                beats.append(json.loads(line)["status"])
+            if len(beats) == 1 and process.stdin is not None and not process.stdin.is_closing():
+                process.stdin.write(b"\n")
+                process.stdin.close()
+    assert beats[0] == "RUNNING"
+    assert beats[-1] == "FINISHED"
+    await asyncio.wait_for(process.wait(), 30)
+
+
+async def _begun(place: Place) -> bool:
+    reply = await place.http().get("runs/live")
+    return reply.status_code == 200 and "a" in reply.json()["metrics"]
+
+
+MEDIA = """
+run = det.init(id="seen", project="digits")
+for step in (1, 2):
+    first = det.Image([[0, step], [9, 9]], caption=f"digit {step}")
+    det.log({"samples": [first, det.Image([[1]])], "loss": 1.0}, step=step)
+det.log({"page": det.Html("<script>alert(1)</script>"), "bad": object()}, step=2)
+det.finish()
+"""
+
+
+async def test_images_of_a_run_reach_the_master_live_and_by_sync_and_nobody_else(place: Place) -> None:
+    said = await place.script(MEDIA)
+    assert "the master has all of it" in said
+    run = await place.get("runs/seen")
+    base = f"runs/{run['id']}/media"
+    items = (await place.get(base))["items"]
+    assert [(one["key"], one["step"], one["place"]) for one in items] == [
+        ("samples", 1, 0),
+        ("samples", 1, 1),
+        ("samples", 2, 0),
+        ("samples", 2, 1),
+        ("page", 2, 0),
+    ]
+    assert {one["run_id"] for one in items} == {run["id"]}
+    assert {one["trial_id"] for one in items} == {0}
+    assert (await place.get(f"{base}/steps"))["items"] == [1, 2]
+    assert [one["key"] for one in (await place.get(f"{base}/keys"))["items"]] == ["page", "samples"]
+    page = await place.http().get(f"{base}/{items[4]['id']}/document")
+    assert page.headers["Content-Security-Policy"].startswith("sandbox;")
+    file = f"{base}/{items[0]['id']}/file"
+    assert (await place.http().get(file)).headers["Content-Disposition"].startswith("attachment")
+    for path in (base, f"{base}/keys", f"{base}/steps", file, f"{base}/{items[4]['id']}/document"):
+        other, absent = [await place.http("mallory").get(one) for one in (path, path.replace(run["id"], "f" * 32))]
+        assert (other.status_code, absent.status_code) == (404, 404), path
+    facts = {"key": "x", "step": 1, "place": 0, "kind": "text", "media_type": "text/plain"}
+    stolen = await place.http("mallory").put(base, params=facts, content=b"x", headers=BYTES)
+    assert stolen.status_code == 404
+    # Another run of the same user never finds them by their numbers, nor by equal bytes.
+    await place.script('det.init(id="other"); det.log({"loss": 1.0}); det.finish()')
+    assert (await place.http().get(f"runs/other/media/{items[0]['id']}/file")).status_code == 404
+    # Offline: on disk, then sent once.
+    said = await place.script(MEDIA.replace("seen", "later"), DET_URL="", DET_TOKEN="")
+    assert "det sync" in said
+    await place.run(DET, "sync")
+    await place.run(DET, "sync")
+    assert len((await place.get("runs/later/media"))["items"]) == 5
+
+
+BYTES = {"Content-Type": "application/octet-stream"}
+
+
+async def test_media_of_a_run_have_the_limits_of_a_trials(make_door: Any, tmp_path: Path) -> None:
+    door = await make_door(media_objects=2)
+    folder = tmp_path / "laptop"
+    folder.mkdir()
+    place = Place(door, folder)
+    await place.script('det.init(id="full"); det.log({"loss": 1.0}); det.finish()')
+    http, facts = place.http(), {"key": "x", "step": 1, "place": 0, "kind": "text", "media_type": "text/plain"}
+    for step, status in ((1, 200), (2, 200), (3, 409)):
+        reply = await http.put("runs/full/media", params={**facts, "step": step}, content=b"words", headers=BYTES)
+        assert reply.status_code == status, reply.text
+    assert reply.json()["code"] == "media.full"
+    image = {**facts, "kind": "image", "media_type": "image/png"}
+    wrong = await http.put("runs/full/media", params=image, content=b"no", headers=BYTES)
+    assert wrong.json()["code"] in {"media.refused", "media.full"}
+    assert (await http.delete("runs/full")).status_code == 200
+    gone = await http.put("runs/full/media", params=facts, content=b"words", headers=BYTES)
+    assert gone.status_code == 409
+    assert not [one for one in door.world.settings.media_dir.iterdir() if one.is_file()]

@@ -1,9 +1,10 @@
-"""Operations on media: what a trial has logged beyond numbers."""
+"""Operations on media: what a trial or a run has logged beyond numbers."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import quote
 
 from detlab.client.operations.experiments import one, pages
 from detlab.client.transport.calls import Call, Flow
@@ -34,6 +35,22 @@ def list_media(
     """
     params = {"key": key, "kind": kind, "step": step, "at": at}
     return pages(f"trials/{int(trial_id)}/media", MediaView, "after", limit, params)
+
+
+def list_run_media(
+    run_id: str, *, key: str | None = None, kind: str | None = None, at: int | None = None, limit: int | None = None
+) -> Flow[list[MediaView]]:
+    """List objects that a run has logged which no cluster started, in the order of their steps.
+
+    Args:
+        run_id: The run; see `list_media`.
+        key: Of this key alone.
+        kind: Of this kind alone: image, table, …
+        at: Of each key, those of its newest step up to this one.
+        limit: At most so many.
+    """
+    params = {"key": key, "kind": kind, "at": at}
+    return pages(f"runs/{quote(run_id, safe='')}/media", MediaView, "after", limit, params)
 
 
 def media_keys(trial_id: int) -> Flow[list[MediaKeyView]]:
@@ -68,4 +85,5 @@ def file_name(view: MediaView) -> str:
 
 
 def _path(view: MediaView) -> str:
-    return f"trials/{view.trial_id}/media/{view.id}/file"
+    of = f"runs/{quote(view.run_id, safe='')}" if view.run_id else f"trials/{view.trial_id}"
+    return f"{of}/media/{view.id}/file"

@@ -262,13 +262,13 @@ def _outputs(column: Any) -> Select[Any]:
 
 
 def _files(column: Any) -> list[Select[Any]]:
-    """Return the statements of the files of runs by one of their columns: what is uploaded, and what is registered."""
+    """Return the statements of the files of runs by one of their columns: uploaded, registered, media."""
     return [
         select(column, func.coalesce(func.sum(table.size), 0))
         .select_from(TrackedRunRow)
         .join(table, table.run_id == TrackedRunRow.id)
         .group_by(column)
-        for table in (TrackedFileRow, CheckpointRow)
+        for table in (TrackedFileRow, CheckpointRow, MediaRow)
     ]
 
 

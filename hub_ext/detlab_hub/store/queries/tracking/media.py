@@ -1,4 +1,4 @@
-"""Queries of what trials log beyond numbers."""
+"""Queries of what trials, by their numbers, and runs, by their ids, log beyond numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import delete, func, select, tuple_
+from sqlalchemy import ColumnElement, delete, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.queries.statements import chunks
@@ -15,7 +15,7 @@ from detlab_hub.store.tables import MediaRow, clean_text
 
 @dataclass(frozen=True)
 class MediaKey:
-    """A key of a trial's media, summed up."""
+    """A key of the media of one, summed up."""
 
     key: str
     kind: str
@@ -27,42 +27,48 @@ class MediaKey:
 
 @dataclass(frozen=True)
 class MediaSpace:
-    """How much a trial has logged."""
+    """How much one has logged."""
 
     count: int
     bytes: int
 
 
-def space_of(s: Session, trial_id: int) -> MediaSpace:
-    """Return how many objects a trial has, and their bytes."""
-    query = select(func.count(), func.coalesce(func.sum(MediaRow.size), 0)).where(MediaRow.trial_id == trial_id)
+def of_holder(holder: int | str) -> ColumnElement[bool]:
+    """Return the condition that an object is of a trial, or of a run."""
+    return MediaRow.run_id == holder if isinstance(holder, str) else MediaRow.trial_id == holder
+
+
+def space_of(s: Session, holder: int | str) -> MediaSpace:
+    """Return how many objects one has, and their bytes."""
+    query = select(func.count(), func.coalesce(func.sum(MediaRow.size), 0)).where(of_holder(holder))
     count, size = s.execute(query).one()
     return MediaSpace(int(count), int(size))
 
 
-def replaced_by(s: Session, trial_id: int, key: str, step: int, place: int, attempt: int) -> list[MediaRow]:
+def replaced_by(s: Session, holder: int | str, key: str, step: int, place: int, attempt: int) -> list[MediaRow]:
     """Return what an object takes the place of.
 
     The first of a step is of a new report, whose others come after it. An attempt that resumed at an earlier step
     supersedes what earlier attempts logged beyond.
     """
-    mine = (MediaRow.trial_id == trial_id, MediaRow.key == clean_text(key))
+    mine = (of_holder(holder), MediaRow.key == clean_text(key))
     same = MediaRow.step == step if place == 0 else (MediaRow.step == step) & (MediaRow.place == place)
     older = (MediaRow.step >= step) & (MediaRow.attempt < attempt)
     return list(s.scalars(select(MediaRow).where(*mine, same | older)))
 
 
-def unused_of(s: Session, experiment_id: int, digests: Sequence[str]) -> list[str]:
-    """Return those of some digests that no object of an experiment has."""
+def unused_of(s: Session, place: int | str, digests: Sequence[str]) -> list[str]:
+    """Return those of some digests that no object of an experiment, or of a run, has."""
+    mine = MediaRow.run_id == place if isinstance(place, str) else MediaRow.experiment_id == place
     used: set[str] = set()
     for part in chunks(list(digests)):
-        query = select(MediaRow.digest).where(MediaRow.experiment_id == experiment_id, MediaRow.digest.in_(part))
+        query = select(MediaRow.digest).where(mine, MediaRow.digest.in_(part))
         used.update(s.scalars(query.distinct()))
     return sorted(set(digests) - used)
 
 
-def keys_of(s: Session, trial_id: int) -> list[MediaKey]:
-    """Return the keys of a trial's media, by name; one with several kinds is there once for each."""
+def keys_of(s: Session, holder: int | str) -> list[MediaKey]:
+    """Return the keys of the media of one, by name; one with several kinds is there once for each."""
     query = (
         select(
             MediaRow.key,
@@ -72,7 +78,7 @@ def keys_of(s: Session, trial_id: int) -> list[MediaKey]:
             func.min(MediaRow.step),
             func.max(MediaRow.step),
         )
-        .where(MediaRow.trial_id == trial_id)
+        .where(of_holder(holder))
         .group_by(MediaRow.key, MediaRow.kind)
         .order_by(MediaRow.key, MediaRow.kind)
     )
@@ -82,16 +88,16 @@ def keys_of(s: Session, trial_id: int) -> list[MediaKey]:
     ]
 
 
-def steps_of(s: Session, trial_id: int, key: str | None, after: int, limit: int) -> list[int]:
-    """Return the steps beyond one at which a trial has logged media, of one key or of all."""
-    query = select(MediaRow.step).where(MediaRow.trial_id == trial_id, MediaRow.step > after)
+def steps_of(s: Session, holder: int | str, key: str | None, after: int, limit: int) -> list[int]:
+    """Return the steps beyond one at which one has logged media, of one key or of all."""
+    query = select(MediaRow.step).where(of_holder(holder), MediaRow.step > after)
     if key is not None:
         query = query.where(MediaRow.key == clean_text(key))
     return list(s.scalars(query.distinct().order_by(MediaRow.step).limit(limit)))
 
 
 class MediaWanted(NamedTuple):
-    """Which of a trial's media."""
+    """Which of the media of one."""
 
     key: str | None = None
     kind: str | None = None
@@ -103,9 +109,9 @@ class MediaWanted(NamedTuple):
     """Beyond this (step, id)."""
 
 
-def ids_of(s: Session, trial_id: int, wanted: MediaWanted, limit: int) -> list[int]:
-    """Return the ids of some of a trial's media, in the order of their steps."""
-    query = select(MediaRow.id).where(MediaRow.trial_id == trial_id)
+def ids_of(s: Session, holder: int | str, wanted: MediaWanted, limit: int) -> list[int]:
+    """Return the ids of some of the media of one, in the order of their steps."""
+    query = select(MediaRow.id).where(of_holder(holder))
     if wanted.key is not None:
         query = query.where(MediaRow.key == clean_text(wanted.key))
     if wanted.kind is not None:
@@ -115,7 +121,7 @@ def ids_of(s: Session, trial_id: int, wanted: MediaWanted, limit: int) -> list[i
     if wanted.at is not None:
         newest = (
             select(MediaRow.key, func.max(MediaRow.step))
-            .where(MediaRow.trial_id == trial_id, MediaRow.step <= wanted.at)
+            .where(of_holder(holder), MediaRow.step <= wanted.at)
             .group_by(MediaRow.key)
         )
         query = query.where(tuple_(MediaRow.key, MediaRow.step).in_(newest))

@@ -176,6 +176,12 @@ def files_under(s: Session, root: str, folder: str, limit: int) -> list[TrackedF
     return list(s.scalars(query.order_by(TrackedFileRow.path).limit(limit)))
 
 
+def files_from(s: Session, root: str, skip: int, limit: int) -> list[TrackedFileRow]:
+    """Return files of a run or a model after so many, by path."""
+    query = select(TrackedFileRow).where(TrackedFileRow.root == root)
+    return list(s.scalars(query.order_by(TrackedFileRow.path).offset(skip).limit(limit)))
+
+
 def file_at(s: Session, root: str, path: str) -> TrackedFileRow | None:
     """Return a file of a run or a model."""
     return s.get(TrackedFileRow, (root, clean_text(path)))
