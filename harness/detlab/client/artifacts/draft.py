@@ -19,7 +19,7 @@ from detlab.client.plain_values import plain
 from detlab.client.transport.calls import valid_request
 from detlab.client.transport.downloads import file_digest
 from detlab.errors import ConfigError, Problem
-from detlab.schemas.wire.artifacts.artifacts import SCHEMES, ArtifactFile, LogVersion
+from detlab.schemas.wire.artifacts.artifacts import SCHEMES, LoggedFile, LogVersion
 from detlab.storage import files
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Artifact:
         self.comment, self.workspace = comment, workspace
         self.aliases = list(aliases)
         self._files: dict[str, Path] = {}
-        self._references: dict[str, ArtifactFile] = {}
+        self._references: dict[str, LoggedFile] = {}
         self._made: tempfile.TemporaryDirectory[str] | None = None
         self._logged: ArtifactVersion | None = None
         self._waiter: Callable[[float | None], ArtifactVersion] | None = None
@@ -192,7 +192,7 @@ class Artifact:
         if (found := _DIGEST.fullmatch(digest)) is None:
             raise _refusal(f"{digest[:80]!r} is no digest: sha256: and 64 hex digits")
         with valid_request("this cannot be a reference"):
-            self._references[path] = ArtifactFile(path=path, size=size or 0, digest=f"sha256:{found[1]}", uri=uri)
+            self._references[path] = LoggedFile(path=path, size=size or 0, digest=f"sha256:{found[1]}", uri=uri)
 
     def _put(self, name: str, path: Path) -> None:
         self._check_free(name)
@@ -229,7 +229,7 @@ class Artifact:
             if copy_to is not None:
                 source = source.replace(copy_to / digest.removeprefix("sha256:"))
             sources[digest] = source
-            listed.append(ArtifactFile(path=name, size=source.stat().st_size, digest=digest))
+            listed.append(LoggedFile(path=name, size=source.stat().st_size, digest=digest))
         named = [one for one in dict.fromkeys([*self.aliases, *aliases]) if one != "latest"]
         with valid_request(f"artifact {self.name!r} cannot be logged"):
             body = LogVersion(

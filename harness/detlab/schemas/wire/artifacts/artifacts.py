@@ -65,6 +65,10 @@ class ArtifactFile(Wire):
     """Where a reference leads. The master never opens it; empty: the file was uploaded."""
 
 
+class LoggedFile(PersonRequest, ArtifactFile):
+    """The same, as it is to be logged."""
+
+
 class LogVersion(PersonRequest):
     """POST artifacts/{artifact}/versions. The artifact is made if it is the caller's own and not there.
 
@@ -80,7 +84,7 @@ class LogVersion(PersonRequest):
     """Of the version."""
     metadata: dict[str, Any] = {}
     aliases: list[VersionAlias] = Field(default=[], max_length=MOST_ALIASES)
-    files: list[ArtifactFile] = Field(min_length=1, max_length=MOST_FILES)
+    files: list[LoggedFile] = Field(min_length=1, max_length=MOST_FILES)
     run: str = Field("", max_length=128)
     """The run that made it, by its id; empty: nobody's. Of a trial's token it is the trial."""
     workspace: str = Field("", max_length=2 * MOST_CHARS)
