@@ -108,3 +108,21 @@ def test_a_class_is_trained_as_the_config_says(new_trial: Callable[..., Framewor
     assert status == 0, output
     assert list(task.metrics("training")) == [2, 4, 5]
     assert list(task.metrics("validation")) == [4, 5]
+
+
+@pytest.mark.soak
+def test_a_process_may_train_twice_as_a_notebook_does(new_trial: Callable[..., FrameworkTask]) -> None:
+    """Regression: DeepSpeed kept groups of ranks made of a process group that had been taken down."""
+    task = new_trial("task")
+    script = task.root / "work" / "twice.py"
+    script.write_text(
+        "from deepspeed_digits import DigitsTrial\n"
+        "from detlab import pytorch\n"
+        "from detlab.pytorch import deepspeed\n"
+        "for length in (2, 3):\n"
+        "    with deepspeed.init() as context:\n"
+        "        deepspeed.Trainer(DigitsTrial(context), context).fit(max_length=pytorch.Batch(length))\n"
+    )
+    status, output = task.run(script)
+    assert status == 0, output
+    assert [view["steps_completed"] for view in task.checkpoints()] == [2, 3]

@@ -33,7 +33,8 @@ def init(
 
     Start several processes with `python3 -m detlab.launch.deepspeed`. The arguments are those of `pytorch.init`.
     """
-    with begun(hparams, exp_conf, distributed, checkpoint_storage, hang_timeout) as start, _connected():
+    with begun(hparams, exp_conf, distributed, checkpoint_storage, hang_timeout) as start:
+        _connect()
         context = DeepSpeedTrialContext(
             core_context=start.core_context,
             trial_seed=start.seed,
@@ -47,23 +48,17 @@ def init(
         yield context
 
 
-@contextlib.contextmanager
-def _connected() -> Iterator[None]:
+def _connect() -> None:
     """Have DeepSpeed use torch's process group; it wants one for a single process, too."""
-    alone = not dist.is_initialized()
-    if alone:
+    if not dist.is_initialized():
         os.environ.setdefault("LOCAL_RANK", "0")
         backend = "nccl" if torch.cuda.is_available() else "gloo"
+        # It stays: DeepSpeed keeps groups that it has made of it for as long as the process lives.
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     if not torch.cuda.is_available():
         # Where a compiler is installed DeepSpeed would build an operator for CPUs first, which takes minutes.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    try:
-        deepspeed.init_distributed(dist_backend=dist.get_backend(), auto_mpi_discovery=False, verbose=False)
-        yield
-    finally:
-        if alone and dist.is_initialized():
-            dist.destroy_process_group()
+    deepspeed.init_distributed(dist_backend=dist.get_backend(), auto_mpi_discovery=False, verbose=False)
 
 
 class DeepSpeedTrainer(Trainer):
