@@ -9,11 +9,10 @@ branch_labels = None
 depends_on = None
 
 ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-_KEPT = {"table_kwargs": {"sqlite_autoincrement": True}}
 
 
 def upgrade() -> None:
-    with op.batch_alter_table("media", **_KEPT) as batch_op:
+    with op.batch_alter_table("media", table_kwargs={"sqlite_autoincrement": True}) as batch_op:
         batch_op.alter_column("experiment_id", existing_type=ID, nullable=True)
         batch_op.alter_column("trial_id", existing_type=ID, nullable=True)
         batch_op.add_column(sa.Column("run_id", sa.Text(), nullable=True))
@@ -27,7 +26,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.execute("DELETE FROM media WHERE run_id IS NOT NULL")
-    with op.batch_alter_table("media", **_KEPT) as batch_op:
+    with op.batch_alter_table("media", table_kwargs={"sqlite_autoincrement": True}) as batch_op:
         batch_op.drop_index(batch_op.f("ix_media_run_id_digest"))
         batch_op.drop_index(batch_op.f("ix_media_run_id_step_id"))
         batch_op.drop_constraint(batch_op.f("uq_media_run_id_key_step_place"), type_="unique")
