@@ -49,6 +49,7 @@ VIEWS = (
     "work",
     "experiments",
     "trials",
+    "runs",
     "queue",
     "cluster",
     "compare",
@@ -190,6 +191,16 @@ class TrialPage(Page):
     @needs("read", cross_site="page", media="text/html")
     async def get(self, trial_id: int) -> None:
         """Show the hub page; its script asks for the trial and says so if there is none."""
+        self.shell()
+
+
+@page("runs/{run_id}")
+class TrackedRunPage(Page):
+    """The hub page at a run that no cluster started."""
+
+    @needs("read", cross_site="page", media="text/html")
+    async def get(self, run_id: str) -> None:
+        """Show the hub page; its script asks for the run and says so if there is none."""
         self.shell()
 
 

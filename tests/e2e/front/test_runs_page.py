@@ -23,7 +23,7 @@ import sys
 import detlab as det
 
 HOSTILE = "<img src=x onerror=window.hurt=1>"
-det.init(project="digits", name=HOSTILE, config={"lr": 0.1, HOSTILE: HOSTILE}, notes=f"{HOSTILE} **bold**", group="g")
+det.init(project="digits", name=HOSTILE, config={"lr": 0.1, "remark": HOSTILE}, notes=f"{HOSTILE} **bold**", group="g")
 for step in range(30):
     det.log({"loss": 1 / (step + 1)})
 det.log({"samples": [det.Image([[0, 255], [255, 0]], caption=HOSTILE)]}, step=3)
