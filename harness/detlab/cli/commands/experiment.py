@@ -45,7 +45,7 @@ from detlab.cli.output.experiment_progress import (
     progress_line,
     stopped_watching,
 )
-from detlab.cli.output.failures import TIMED_OUT, failure_card
+from detlab.cli.output.failures import TIMED_OUT, experiment_card
 from detlab.cli.output.logs import LogOptions, log_options, print_experiment_logs
 from detlab.cli.output.printing import (
     Shown,
@@ -223,7 +223,8 @@ def _with_reason(view: ExperimentView) -> str:
 
 def _row(view: ExperimentView) -> tuple[object, ...]:
     span = "" if view.took is None else duration(view.took)
-    best = Shown(f"{view.metric} {show(view.best.value)}", view.best.value) if view.best else ""
+    failed = " (trial failed)" if view.best and view.best.failed else ""
+    best = Shown(f"{view.metric} {show(view.best.value)}{failed}", view.best.value) if view.best else ""
     return (
         view.id,
         view.name,
@@ -318,7 +319,7 @@ def _deletion(view: ExperimentView) -> list[tuple[str, str | None]]:
 def _describe(item: Experiment) -> None:
     view = item.view
     trials = item.list_trials()
-    best = view.best and f"{view.metric} {show(view.best.value)} (trial {view.best.trial_id})"
+    best = view.best and f"{view.metric} {show(view.best.value)} ({view.best.told})"
     facts(
         [
             ("experiment", f"{view.id}: {view.name}"),
@@ -349,10 +350,8 @@ def _describe(item: Experiment) -> None:
     )
     for warning in view.warnings:
         say(f"warning: {clean(warning)}")
-    card = view.card or view.failure
-    if card is not None:
-        say()
-        for line in failure_card(card, experiment_id=view.id):
+    if lines := experiment_card(view):
+        for line in ("", *lines):
             say(line)
     _print_front(item)
     if trials:

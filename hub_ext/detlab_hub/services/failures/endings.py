@@ -26,12 +26,17 @@ _EVICTIONS = {
 
 
 def of_experiment(s: Session, row: ExperimentRow) -> FailureView | None:
-    """Return the card of an experiment that failed, or that a user stopped; None for any other."""
+    """Return the card of an experiment that failed or that a user stopped, else of its trial that failed first."""
     if row.state == ExperimentState.CANCELED:
         return _stopped(
             f"experiment {row.id}", _recorded_action(s, f"experiment {row.id}"), f"det experiment logs {row.id}"
         )
-    return None if row.failure is None else FailureView.model_validate(row.failure)
+    if row.failure is not None:
+        return FailureView.model_validate(row.failure)
+    failed = select(TrialRow).where(TrialRow.experiment_id == row.id, TrialRow.state == TrialState.ERROR)
+    first = s.scalar(failed.order_by(TrialRow.ended_at, TrialRow.id).limit(1))
+    card = None if first is None else _failure(first)
+    return None if first is None or card is None else card.model_copy(update={"trial_id": first.id})
 
 
 def of_trial(s: Session, row: TrialRow, current: AllocationRow | None) -> FailureView | None:
