@@ -82,6 +82,8 @@ class Listing:
 
     experiments: list[ExperimentView]
     active: bool
+    hidden: int = 0
+    """Archived ones, if there are no others."""
 
     HEADER = ("id", "name", "state", "trials", "best", "progress")
 
@@ -111,4 +113,6 @@ class Listing:
     def _empty(self) -> str:
         if self.active:
             return "No active experiments. %det_list shows ended ones."
+        if self.hidden:
+            return f"All experiments are archived ({self.hidden}): %det_watch ID shows one."
         return "No experiments yet. Submit one with %%det_experiment (%%det_experiment? shows how)."

@@ -138,7 +138,9 @@ def _key(said: str | None, mode: Mode, above: Any, *, resume: bool) -> str:
     key = said or shared or uuid.uuid4().hex
     if not is_run_key(key):
         raise ValueError(f"{key[:80]!r} can be no id of a run: letters, digits, `_`, `.` and `-`, 128 at most")
-    if said is None or said == shared or mode == "disabled":  # what shares a variable is one run, one after another, too
+    if (
+        said is None or said == shared or mode == "disabled"
+    ):  # what shares a variable is one run, one after another, too
         return key
     if shared:
         say(f"{said} is a run of its own, beside {shared}, which {ID_VARIABLE} names")

@@ -53,6 +53,7 @@ from detlab.cli.output.printing import (
     counted,
     duration,
     facts,
+    hidden_note,
     moment,
     note,
     say,
@@ -171,21 +172,22 @@ def list_command(
         view = named_view(invocation, view_name, "experiments")
         filter_, columns = filter_ or view.filter, columns or tuple(view.columns)
         sort = sort or (() if sort_by else tuple(view.sort))
-    found = invocation.client.list_experiments(
-        ExperimentSortBy[sort_by.upper()] if sort_by else None,
-        order_by.lower(),
-        labels=labels or None,
-        limit=None if every else limit,
-        state=state.upper() if state else None,
-        owner=owner,
-        name=name,
-        archived=True if archived else None if every else False,
-        filter=filter_,
-        sort=sort,
-        columns=columns,
-        workspace=workspace,
-        project=project_of(project, project_id),
-    )
+    asked: dict[str, Any] = {
+        "sort_by": ExperimentSortBy[sort_by.upper()] if sort_by else None,
+        "order_by": order_by.lower(),
+        "labels": labels or None,
+        "limit": None if every else limit,
+        "state": state.upper() if state else None,
+        "owner": owner,
+        "name": name,
+        "archived": True if archived else None if every else False,
+        "filter": filter_,
+        "sort": sort,
+        "columns": columns,
+        "workspace": workspace,
+        "project": project_of(project, project_id),
+    }
+    found = invocation.client.list_experiments(**asked)
     if parquet is not None:
         write_parquet(parquet, experiment_rows((item.view for item in found), columns), (*EXPERIMENT_COLUMNS, *columns))
         note(f"{counted(len(found), 'experiment')} written to {clean(parquet)}")
@@ -195,6 +197,10 @@ def list_command(
     if not found and not invocation.as_csv:
         for said in filter_hints(invocation, filter_):
             note(said)
+        hidden = [] if archived or every else invocation.client.list_experiments(**{**asked, "archived": True})
+        if said := hidden_note(len(hidden), "experiment", limit):
+            say(said)
+            return
         filtered = state or owner or name or labels or archived or filter_ or workspace or project or project_id
         say("No experiments match." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
         return
