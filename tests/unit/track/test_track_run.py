@@ -111,6 +111,22 @@ def test_results_are_the_newest_values_unless_others_were_said(make_run: Callabl
     assert [one["values"] for one in records_of(run, "summary")] == [{"acc": 0.95}, {"best_epoch": 3}]
 
 
+def test_a_run_and_its_results_say_what_they_are(make_run: Callable[..., Run]) -> None:
+    """A cell that ended with one showed the address of an object."""
+    run = make_run()
+    run.log({"loss": 0.5})
+    assert repr(run).startswith(f"Run(id={run.id!r}")
+    assert repr(run.summary) == "{'loss': 0.5}"
+    run.finish()
+    assert repr(run).endswith("ended)")
+
+
+@pytest.mark.parametrize("wrong", [[1, 2], "lr=1", 5])
+def test_what_can_be_no_configuration_is_named_with_what_can_be(make_run: Callable[..., Run], wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"is no configuration: give a mapping"):
+        make_run().config.update(wrong)
+
+
 def test_two_processes_of_a_run_write_beside_each_other(make_run: Callable[..., Run]) -> None:
     one, other = make_run(), make_run()
     one.log({"a": 1})

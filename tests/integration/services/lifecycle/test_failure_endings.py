@@ -53,6 +53,19 @@ async def test_who_stopped_an_experiment_or_a_trial_stands_on_its_card(make_worl
     assert told(trial.card)[:2] == ("user_stop", f"trial {trial.id} was killed by {ROOT.name}")
 
 
+async def test_who_killed_the_only_trial_stands_on_the_card_of_its_experiment(make_world):
+    """It said "experiment 20 was stopped": not by whom, nor that it was its trial."""
+    world = await make_world(training(200))
+    await world.add_agent(slots=1)
+    made = await world.submit(config())
+    await world.steps(6)
+    trial = await only_trial(world, made.id)
+    await world.services[Trials].kill(ALICE, trial.id)
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.CANCELED
+    assert told(view.card)[1] == f"trial {trial.id} of experiment {made.id} was killed by alice"
+
+
 async def test_a_trial_whose_node_was_lost_says_so_and_goes_on(make_world):
     world = await make_world(training(200, save_every=1))
     lost = await world.add_agent("lost")
