@@ -57,7 +57,7 @@ def init(
     a cluster, a login or a network it stays on disk: `det sync detlab-runs` sends it later, from anywhere.
 
     In a trial the run is the trial itself, which reports what is logged; its hyperparameters are the configuration, and
-    come before those of `config`.
+    come before those of `config`. What else is said of the run is in the trial's metadata, below `run`.
 
     Args:
         project: `NAME` in your own workspace, `WORKSPACE/NAME` or `OWNER/WORKSPACE/NAME`; made if it is not there.
@@ -94,8 +94,11 @@ def init(
             return _current
         _current.finish()
     chosen = _mode(mode)
-    if chosen != "disabled" and (trial := trial_run(config, strict=_strict(strict))) is not None:
+    about = {"name": name, "group": group, "job_type": job_type, "notes": notes}
+    if chosen != "disabled" and (trial := trial_run(config, strict=_strict(strict), about=about)) is not None:
         _current = trial
+        if tags:
+            trial.set_tags(tags if isinstance(tags, Mapping) else {str(one): "" for one in tags})
         return trial
     resumed = bool(resume) and resume != "never"
     key = _key(id, chosen, dir, resume=resumed)
