@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detlab.schemas.wire.runs import RUN_KEY_CHARS
 from detlab.track.errors import NoRun, RunFolderError
 from detlab.track.folder import FOLDER_VARIABLE, RUNS_FOLDER, RunDescription, RunFolder, is_run_key
 from detlab.track.in_trial import trial_run
@@ -27,6 +28,8 @@ ID_VARIABLE, PROJECT_VARIABLE, MODE_VARIABLE = "DET_RUN_ID", "DET_RUN_PROJECT", 
 NAME_VARIABLE, GROUP_VARIABLE, JOB_TYPE_VARIABLE = "DET_RUN_NAME", "DET_RUN_GROUP", "DET_RUN_JOB_TYPE"
 STRICT_VARIABLE, OUTPUT_VARIABLE = "DET_RUN_STRICT", "DET_RUN_OUTPUT"
 _MODES: Mapping[str, Mode] = {"online": "online", "offline": "offline", "dryrun": "offline", "disabled": "disabled"}
+_MOST_NUMBERED = 1000
+"""Runs of one name that are told apart by a number."""
 
 _current: Run | None = None
 
@@ -58,19 +61,20 @@ def init(
     a cluster, a login or a network it stays on disk: `det sync detlab-runs` sends it later, from anywhere.
 
     In a trial the run is the trial itself, which reports what is logged; its hyperparameters are the configuration, and
-    come before those of `config`.
+    come before those of `config`. What else is said of the run is in the trial's metadata, below `run`.
 
     Args:
         project: `NAME` in your own workspace, `WORKSPACE/NAME` or `OWNER/WORKSPACE/NAME`; made if it is not there.
         config: Hyperparameters: a mapping, arguments of a command line, a dataclass, a pydantic model.
         name: For people.
         id: Of a run to resume, or of one that has several processes (also by the variable `DET_RUN_ID`). Letters,
-            digits, `_`, `.` and `-`; None: one is drawn.
+            digits, `_`, `.` and `-`; None: one is drawn. If that run has ended and is not resumed, this is another one,
+            with a number behind it.
         group: What it belongs to: an experiment of several runs.
         job_type: Its part in that, such as `train`.
         tags: Words, or texts by name, by which it is found.
         notes: For people.
-        resume: Steps go on after those that the run `id` has.
+        resume: Go on with the run `id`, though it has ended; steps go on after those that it has.
         mode: `online`; `offline`: only to the disk; `disabled`: nothing is kept. Also by `DET_RUN_MODE`.
         dir: Where the folder of runs is; `detlab-runs` here, or what `DET_RUNS_DIR` names.
         code: Keep the commit, what differs from it, the script and the installed packages.
@@ -94,12 +98,14 @@ def init(
             return _current
         _current.finish()
     chosen = _mode(mode)
-    if chosen != "disabled" and (trial := trial_run(config, strict=_strict(strict))) is not None:
+    about = {"name": name, "group": group, "job_type": job_type, "notes": notes}
+    if chosen != "disabled" and (trial := trial_run(config, strict=_strict(strict), about=about)) is not None:
         _current = trial
+        if tags:
+            trial.set_tags(tags if isinstance(tags, Mapping) else {str(one): "" for one in tags})
         return trial
-    key = id or os.environ.get(ID_VARIABLE) or uuid.uuid4().hex
-    if not is_run_key(key):
-        raise ValueError(f"{key[:80]!r} can be no id of a run: letters, digits, `_`, `.` and `-`, 128 at most")
+    resumed = bool(resume) and resume != "never"
+    key = _key(id, chosen, dir, resume=resumed)
     for word_ in sorted(ignored):
         logger.info("init(%s=…) has no meaning here", word_)
     where = project if project is not None else os.environ.get(PROJECT_VARIABLE, "")
@@ -112,7 +118,7 @@ def init(
         notes=notes or "",
         started=time.time(),
     )
-    run = _made(described, chosen, dir, strict=_strict(strict), resume=bool(resume) and resume != "never")
+    run = _made(described, chosen, dir, strict=_strict(strict), resume=resumed)
     copied = output and os.environ.get(OUTPUT_VARIABLE) != "0"
     try:
         run.begin(copy_output=copied, code=code, script=program)
@@ -129,12 +135,68 @@ def init(
     return run
 
 
+def _key(said: str | None, mode: Mode, above: Any, *, resume: bool) -> str:
+    """Return the key of the run that begins: as it was said, unless a run of that name has ended and is not resumed.
+
+    Raises:
+        ValueError: What was said can be none.
+    """
+    shared = os.environ.get(ID_VARIABLE)
+    key = said or shared or uuid.uuid4().hex
+    if not is_run_key(key):
+        raise ValueError(f"{key[:80]!r} can be no id of a run: letters, digits, `_`, `.` and `-`, 128 at most")
+    if (
+        said is None or said == shared or mode == "disabled"
+    ):  # what shares a variable is one run, one after another, too
+        return key
+    if shared:
+        say(f"{said} is a run of its own, beside {shared}, which {ID_VARIABLE} names")
+    if resume or not _has_ended(key, mode, above):
+        return key
+    numbered = (f"{key[: RUN_KEY_CHARS - 4]}-{number}" for number in range(2, _MOST_NUMBERED))
+    other = next((one for one in numbered if not _has_ended(one, mode, above)), uuid.uuid4().hex)
+    logger.warning("run %s has ended: this is another one, %s (resume=True goes on with %s)", key, other, key)
+    return other
+
+
+def _has_ended(key: str, mode: Mode, above: Any) -> bool:
+    """Whether there is a run of this key, and all its processes have ended: as its folder here says, or the master."""
+    for place in _places(above):
+        if not (place / key).is_dir():
+            continue
+        try:
+            folder = RunFolder.opened(place / key)
+        except RunFolderError:
+            continue
+        writers = folder.writers()
+        return bool(writers) and all(_writer_has_ended(folder, one) for one in writers)
+    if mode != "online":
+        return False
+    try:
+        from detlab.track.master import has_ended
+
+        return has_ended(key)
+    except Exception as error:  # no network, no login, no such run
+        logger.debug("whether there is a run %s is not known: %s", key, error)
+        return False
+
+
+def _writer_has_ended(folder: RunFolder, writer: str) -> bool:
+    exited = any(record.get("kind") == "exit" for record in newest(folder.path / writer)[-1:])
+    return exited or folder.process_of(writer).lives is False
+
+
+def _places(above: Any) -> tuple[Path, Path]:
+    """Return where the folders of runs may be: where it was said, or where there is room for everybody."""
+    named = Path(above) / RUNS_FOLDER if above is not None else Path(os.environ.get(FOLDER_VARIABLE) or RUNS_FOLDER)
+    return named.absolute(), Path(tempfile.gettempdir()) / f"{RUNS_FOLDER}-{os.getuid()}"
+
+
 def _made(described: RunDescription, mode: Mode, above: Any, *, strict: bool, resume: bool) -> Run:
     if mode == "disabled":
         return Run(None, described.key, mode=mode, strict=strict)
     trouble: Exception | None = None
-    named = Path(above) / RUNS_FOLDER if above is not None else Path(os.environ.get(FOLDER_VARIABLE) or RUNS_FOLDER)
-    for place in (named.absolute(), Path(tempfile.gettempdir()) / f"{RUNS_FOLDER}-{os.getuid()}"):
+    for place in _places(above):
         try:
             folder = RunFolder.made(place, described)
             step = _next_step(folder) if resume else 0

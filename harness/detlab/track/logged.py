@@ -112,6 +112,11 @@ def plain_config(config: Any) -> dict[str, Any]:
     elif callable(getattr(config, "model_dump", None)):
         config = config.model_dump()
     elif not isinstance(config, Mapping):
+        if not hasattr(config, "__dict__") or isinstance(config, type):
+            raise TypeError(
+                f"config={config!r:.80} is no configuration: give a mapping of names to values, arguments of a command"
+                " line, a dataclass or a pydantic model"
+            )
         config = vars(config)
     return {str(key): plain(value) for key, value in config.items()}
 

@@ -156,9 +156,23 @@ def newest_step(key: str) -> int:
     Raises:
         DetlabError: It does not answer at once, or has no such run.
     """
+    found = _known(key)
+    return max((one.step for name, one in found.metrics.items() if not name.startswith("system/")), default=-1)
+
+
+def has_ended(key: str) -> bool:
+    """Return whether a run that the master has is over.
+
+    Raises:
+        DetlabError: It does not answer at once, or has no such run.
+    """
+    return _known(key).status not in {"RUNNING", "SCHEDULED"}
+
+
+def _known(key: str) -> RunView:
     session = Session(with_token(find_cluster()), timeout=2.0, backoff=Retries(attempts=0, refused=0))
     try:
-        found: Any = session.send(Call("GET", f"runs/{quote(key)}", parse=model(RunView)))
+        found: RunView = session.send(Call("GET", f"runs/{quote(key)}", parse=model(RunView)))
     finally:
         session.close()
-    return max((one.step for name, one in found.metrics.items() if not name.startswith("system/")), default=-1)
+    return found

@@ -116,6 +116,9 @@ class RunResults(MutableMapping[str, Any]):
     def __len__(self) -> int:
         return len({**self._newest, **self._said})
 
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
 
 class Run:
     """A run that this process has begun, or is a process of; made by `detlab.init`.
@@ -162,6 +165,11 @@ class Run:
         self.finished = False
 
     # --- what it is
+
+    def __repr__(self) -> str:
+        about = {"id": self.id, "name": self.name, "project": self.project, "group": self.group}
+        told = ", ".join(f"{key}={value!r}" for key, value in about.items() if value)
+        return f"Run({told}, {'ended' if self.finished else self.mode if self.mode != 'online' else 'running'})"
 
     @property
     def name(self) -> str:

@@ -26,7 +26,7 @@ _CHUNK = 64 * 1024
 def run_command(words: Sequence[str], **settings: Any) -> int:
     """Run a command as a run; its output appears here, too. Returns its exit code, or 128 + N after signal N.
 
-    What in it calls `detlab.init` becomes a process of the same run.
+    What in it calls `detlab.init` becomes a process of the same run, unless it names an id of its own.
 
     Args:
         words: The command.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import keyword
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from detlab.remote_functions.packing import pack_cell
 from detlab.run.cell import compiled
 from detlab.run.values import EncodedVariable, ValueProblem, encode
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
+from detlab_magics.cells.expand import near_variable
 from detlab_magics.cells.modules import CellModules, refuse_magics
 from detlab_magics.cells.prepare import captured_files
 from detlab_magics.errors import MagicError
@@ -116,8 +116,8 @@ def ship(
 
 def _encoded(variable: str, namespace: Mapping[str, Any]) -> EncodedVariable:
     if variable not in namespace:
-        close = difflib.get_close_matches(variable, [n for n in namespace if not n.startswith("_")], 1)
-        maybe = f", did you mean {close[0]}?" if close else ""
+        close = near_variable(variable, namespace)
+        maybe = f", did you mean {close}?" if close else ""
         raise MagicError(f"--in {variable}: no variable {variable!r} in this notebook{maybe}")
     try:
         return encode(namespace[variable], variable)

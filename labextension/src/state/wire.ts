@@ -117,6 +117,7 @@ export interface BestView {
   steps_completed: number;
   value: Float;
   checkpoint: string | null;
+  failed: boolean;
 }
 
 /** A budget of a search. */

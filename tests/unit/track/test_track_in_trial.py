@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from detlab.schemas.wire import RecordBatch
-from detlab.track import current
+from detlab.track import current, in_trial
+
+STORED: list[Any] = []
 
 
 @pytest.fixture
@@ -32,8 +34,35 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "info.json").write_text(json.dumps(info))
     monkeypatch.setenv("DET_TASK_DIR", str(tmp_path))
     monkeypatch.setattr(current, "_current", None)
+    monkeypatch.setattr(in_trial.RunMetadata, "_store", lambda _self, values: STORED.append(values))
+    STORED.clear()
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_what_a_run_says_besides_metrics_is_kept_with_the_trial(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All of it was dropped without a word, also the results for which the search was made."""
+    run = current.init(config={"extra": 5, "lr": 99}, tags=["mine"], notes="a note", name="myname", group="g")
+    current.log({"loss": 1.0, "msg": "text"})
+    run.summary["best"] = 0.9
+    run.config.late = 3
+    current.alert("title", "text")
+    current.finish()
+    [kept] = STORED
+    assert kept == {
+        "about": {"name": "myname", "group": "g", "notes": "a note"},
+        "config": {"extra": 5, "late": 3},
+        "tags": {"mine": ""},
+        "summary": {"msg": "text", "best": 0.9},
+    }
+    assert "title: text" in capsys.readouterr().err
+
+
+def test_a_run_that_says_nothing_else_asks_the_master_nothing(task: Path) -> None:
+    current.init(config={"lr": 0.1})
+    current.log({"loss": 1.0})
+    current.finish()
+    assert STORED == []
 
 
 def test_what_is_logged_is_reported_in_the_groups_of_the_trial(task: Path) -> None:

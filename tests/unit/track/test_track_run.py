@@ -113,6 +113,22 @@ def test_results_are_the_newest_values_unless_others_were_said(make_run: Callabl
     assert [one["values"] for one in records_of(run, "summary")] == [{"acc": 0.95}, {"best_epoch": 3}]
 
 
+def test_a_run_and_its_results_say_what_they_are(make_run: Callable[..., Run]) -> None:
+    """A cell that ended with one showed the address of an object."""
+    run = make_run()
+    run.log({"loss": 0.5})
+    assert repr(run).startswith(f"Run(id={run.id!r}")
+    assert repr(run.summary) == "{'loss': 0.5}"
+    run.finish()
+    assert repr(run).endswith("ended)")
+
+
+@pytest.mark.parametrize("wrong", [[1, 2], "lr=1", 5])
+def test_what_can_be_no_configuration_is_named_with_what_can_be(make_run: Callable[..., Run], wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"is no configuration: give a mapping"):
+        make_run().config.update(wrong)
+
+
 def test_two_processes_of_a_run_write_beside_each_other(make_run: Callable[..., Run]) -> None:
     one, other = make_run(), make_run()
     one.log({"a": 1})
@@ -208,6 +224,55 @@ def test_a_second_run_of_a_process_is_the_first_unless_another_is_wanted(monkeyp
     second = current.init(reinit=True)
     assert second is not first
     assert first.finished
+
+
+@pytest.fixture
+def quiet_runs(alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs below a folder of the test, without a process beside this one."""
+    monkeypatch.setenv("DET_RUNS_DIR", str(tmp_path / "runs"))
+    monkeypatch.setenv("DET_RUN_MODE", "offline")
+    monkeypatch.setattr(Run, "begin", lambda _self, **_: None)
+    monkeypatch.setattr(Run, "_wait_for_companion", lambda _self: None)
+
+
+@pytest.mark.usefixtures("quiet_runs")
+def test_a_script_that_runs_again_with_its_id_is_not_mixed_into_the_run_that_has_ended(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its curves of two trainings were one curve, and the first configuration was gone, without a word."""
+    first = current.init(id="base", config={"lr": 1})
+    first.log({"loss": 1.0})
+    first.finish()
+    again = current.init(id="base", config={"lr": 2})
+    assert again.id == "base-2"
+    assert "run base has ended: this is another one, base-2 (resume=True goes on with base)" in caplog.text
+    assert current._key("base", "offline", None, resume=False) == "base-2", "a further process of it is of the same run"
+    again.finish()
+    assert current.init(id="base").id == "base-3"
+    current.finish()
+    resumed = current.init(id="base", resume=True)
+    assert (resumed.id, resumed.step) == ("base", 1)
+
+
+@pytest.mark.usefixtures("quiet_runs")
+def test_a_run_that_has_ended_elsewhere_is_known_by_the_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_RUN_MODE", "online")
+    monkeypatch.setattr("detlab.track.master.has_ended", {"base": True, "base-2": False}.__getitem__)
+    assert current.init(id="base").id == "base-2"
+    current.finish()
+    assert current.init(id="never seen".replace(" ", "-")).id == "never-seen", "no answer is no reason to stop"
+
+
+@pytest.mark.usefixtures("quiet_runs")
+def test_what_shares_the_variable_is_one_run_and_an_id_of_its_own_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DET_RUN_ID", "shared")
+    current.init().finish()
+    assert current.init(reinit=True).id == "shared"
+    current.finish()
+    assert current.init(id="own").id == "own"
+    assert "own is a run of its own, beside shared, which DET_RUN_ID names" in "".join(capsys.readouterr())
 
 
 @pytest.mark.usefixtures("alone")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -133,6 +134,8 @@ def _describe(item: Trial) -> None:
         say(f"  hyperparameters: {no_point(over=view.state.terminal)}")
     for name, value in sorted(view.hparams.items()):
         say(f"  {clean(name)} = {clean(show(value))}")
+    for name, value in view.metadata.items():
+        say(f"metadata {clean(name)}: {clean(json.dumps(value, ensure_ascii=False))}")
     for match in view.policy_matches:
         done = {"exclude_node": f"not on {match.agent_id} again", "cancel_retries": "no more restarts"}
         told = f" ({done[match.action]})" if match.action in done else ""

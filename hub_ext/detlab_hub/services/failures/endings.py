@@ -18,6 +18,9 @@ from detlab_hub.store.tables import AllocationRow, AuditRow, ExperimentRow, Tria
 _WORDS = 300
 """Characters of an agent's words on a card."""
 _STOPS = {"experiment.kill": "killed", "experiment.cancel": "canceled", "trial.kill": "killed"}
+_GOES_ON = ("experiment.continue", "search.retry")
+_ASKED_TRIALS = 16
+"""Trials that are asked who killed them: an experiment that ends with a killed trial has one, or few."""
 _EVICTIONS = {
     PreemptReason.PREEMPT.value: "its slots were given to work that goes before it",
     PreemptReason.DRAIN.value: "its node, or the cluster, is being drained",
@@ -26,12 +29,15 @@ _EVICTIONS = {
 
 
 def of_experiment(s: Session, row: ExperimentRow) -> FailureView | None:
-    """Return the card of an experiment that failed, or that a user stopped; None for any other."""
+    """Return the card of an experiment that failed or that a user stopped, else of its trial that failed first."""
     if row.state == ExperimentState.CANCELED:
-        return _stopped(
-            f"experiment {row.id}", _recorded_action(s, f"experiment {row.id}"), f"det experiment logs {row.id}"
-        )
-    return None if row.failure is None else FailureView.model_validate(row.failure)
+        return _stopped_experiment(s, row)
+    if row.failure is not None:
+        return FailureView.model_validate(row.failure)
+    failed = select(TrialRow).where(TrialRow.experiment_id == row.id, TrialRow.state == TrialState.ERROR)
+    first = s.scalar(failed.order_by(TrialRow.ended_at, TrialRow.id).limit(1))
+    card = None if first is None else _failure(first)
+    return None if first is None or card is None else card.model_copy(update={"trial_id": first.id})
 
 
 def of_trial(s: Session, row: TrialRow, current: AllocationRow | None) -> FailureView | None:
@@ -113,6 +119,21 @@ def _stopped_trial(s: Session, row: TrialRow) -> FailureView:
     action = _recorded_action(s, f"trial {row.id}") or _recorded_action(s, f"experiment {row.experiment_id}")
     card = _stopped(f"trial {row.id}", action, f"det trial logs {row.id}")
     return card.model_copy(update={"trial_id": row.id})
+
+
+def _stopped_experiment(s: Session, row: ExperimentRow) -> FailureView:
+    """Return who stopped an experiment; or, if nobody did since it last went on, who killed a trial of it."""
+    subject, logs = f"experiment {row.id}", f"det experiment logs {row.id}"
+    known = select(AuditRow.action, AuditRow.actor).where(AuditRow.subject == subject)
+    last = s.execute(
+        known.where(AuditRow.action.in_({*_STOPS, *_GOES_ON})).order_by(AuditRow.id.desc()).limit(1)
+    ).first()
+    if last is not None and last.action in _STOPS:
+        return _stopped(subject, (_STOPS[last.action], last.actor), logs)
+    for trial in s.scalars(select(TrialRow.id).where(TrialRow.experiment_id == row.id).limit(_ASKED_TRIALS)):
+        if (action := _recorded_action(s, f"trial {trial}")) is not None:
+            return _stopped(f"trial {trial} of {subject}", action, logs)
+    return _stopped(subject, None, logs)
 
 
 def _stopped(what: str, action: tuple[str, str] | None, command: str) -> FailureView:

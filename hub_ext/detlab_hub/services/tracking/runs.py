@@ -295,7 +295,12 @@ def add_run(
     assert place.project is not None
     assert place.workspace is not None
     if place.project.archived_at is not None or place.workspace.archived_at is not None:
-        raise Conflict(f"experiment {place.project.name!r} is deleted: it takes no new runs", hint="Restore it first.")
+        gone = place.project if place.project.archived_at is not None else place.workspace
+        kind = "project" if gone is place.project else "workspace"
+        raise Conflict(
+            f"{kind} {gone.name!r} is archived (to MLflow's clients: deleted): it takes no new runs",
+            hint=f"det {kind} unarchive, or restore it by a client of MLflow",
+        )
     workspace_for(unit.session, caller, str(place.workspace.id), Action.RUN_CREATE)
     row = _new(unit, person(caller).name, sorted(caller.groups), name, run_id)
     row.project_id, row.workspace_id = place.project.id, place.workspace.id
