@@ -7,21 +7,21 @@
 Pure: no torch, file, network or clock is touched here. What holds training to a plan is `detlab.pytorch.governance`.
 """
 
-from detlab.governance.matrix import Parameter, Plan, compile_policy, parameters_from, parameters_of
-from detlab.governance.policy import Policy, Rule, Source
+from detlab.governance.matrix import Plan, TrainedParameter, compile_policy, parameters_from, parameters_of
+from detlab.governance.policy import Policy, Source, SourceRule
 from detlab.governance.refusals import REFUSALS, GovernanceError, Refusal
 from detlab.governance.sources import SourcedDataset, combine, label, source_lookup
 
 __all__ = [
     "REFUSALS",
     "GovernanceError",
-    "Parameter",
     "Plan",
     "Policy",
     "Refusal",
-    "Rule",
     "Source",
+    "SourceRule",
     "SourcedDataset",
+    "TrainedParameter",
     "combine",
     "compile_policy",
     "label",

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from detlab.governance.policy import Policy, Rule, digest
+from detlab.governance.policy import Policy, SourceRule, digest
 from detlab.governance.refusals import GovernanceError, Refusal
 
 BATCH_NORMS = (
@@ -22,7 +22,7 @@ BATCH_NORMS = (
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Parameter:
+class TrainedParameter:
     """One parameter that is trained.
 
     Attributes:
@@ -53,7 +53,7 @@ class Plan:
     """
 
     policy: Policy
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[TrainedParameter, ...]
     scales: tuple[tuple[float, ...], ...]
     levels: tuple[tuple[str, ...], ...]
     default: tuple[float, ...] | None
@@ -90,7 +90,7 @@ class Plan:
         }
 
 
-def compile_policy(policy: Policy, parameters: Iterable[Parameter], *, kinds: Iterable[str] = ()) -> Plan:
+def compile_policy(policy: Policy, parameters: Iterable[TrainedParameter], *, kinds: Iterable[str] = ()) -> Plan:
     """Return the plan of a policy for one model.
 
     Args:
@@ -139,7 +139,9 @@ def compile_policy(policy: Policy, parameters: Iterable[Parameter], *, kinds: It
     )
 
 
-def _row(policy: Policy, source: str, columns: Sequence[Parameter]) -> tuple[list[tuple[float, str]], list[Refusal]]:
+def _row(
+    policy: Policy, source: str, columns: Sequence[TrainedParameter]
+) -> tuple[list[tuple[float, str]], list[Refusal]]:
     """Return (scale, level) of each parameter for one source, and what is wrong with them."""
     rules = [rule for rule in policy.rules if rule.covers(source)]
     row, problems = [], []
@@ -156,7 +158,7 @@ def _row(policy: Policy, source: str, columns: Sequence[Parameter]) -> tuple[lis
     return row, problems
 
 
-def _entry(policy: Policy, rules: Sequence[Rule], name: str) -> tuple[float, str] | None:
+def _entry(policy: Policy, rules: Sequence[SourceRule], name: str) -> tuple[float, str] | None:
     for rule in reversed(rules):
         if rule.matches(name):
             return rule.scale, rule.level or policy.level
@@ -179,7 +181,7 @@ def _least(name: str, policy: Policy, rows: Mapping[str, list[tuple[float, str]]
     return [(min(rows[one][column][0] for one in family), level) for column, (_, level) in enumerate(rows[name])]
 
 
-def _starved(columns: Sequence[Parameter], rows: Iterable[Sequence[tuple[float, str]]]) -> Iterator[Refusal]:
+def _starved(columns: Sequence[TrainedParameter], rows: Iterable[Sequence[tuple[float, str]]]) -> Iterator[Refusal]:
     listed = list(rows)
     for index, parameter in enumerate(columns):
         if listed and all(row[index][0] == 0 for row in listed):
@@ -205,7 +207,7 @@ def _first_of_each(refusals: Iterable[Refusal], most: int = 20) -> list[Refusal]
     return kept
 
 
-def _dead(policy: Policy, columns: Sequence[Parameter]) -> Iterator[Refusal]:
+def _dead(policy: Policy, columns: Sequence[TrainedParameter]) -> Iterator[Refusal]:
     names = [name for one in columns for name in (one.name, *one.aliases)]
     for number, rule in enumerate(policy.rules):
         if not any(rule.matches(name) for name in names):
@@ -213,7 +215,9 @@ def _dead(policy: Policy, columns: Sequence[Parameter]) -> Iterator[Refusal]:
             yield Refusal("DEAD", message, "warning")
 
 
-def _uniform(policy: Policy, columns: Sequence[Parameter], scales: Sequence[Sequence[float]]) -> Iterator[Refusal]:
+def _uniform(
+    policy: Policy, columns: Sequence[TrainedParameter], scales: Sequence[Sequence[float]]
+) -> Iterator[Refusal]:
     """Warn of one factor for all sources: to an optimizer such as Adam, which divides by its size, it is nothing."""
     for index, parameter in enumerate(columns):
         found = {row[index] for row in scales}
@@ -224,7 +228,7 @@ def _uniform(policy: Policy, columns: Sequence[Parameter], scales: Sequence[Sequ
             return
 
 
-def parameters_of(model: Any, prefix: str = "") -> list[Parameter]:
+def parameters_of(model: Any, prefix: str = "") -> list[TrainedParameter]:
     """Return what is trained of a model, which has `named_parameters` and `named_modules` as those of torch do.
 
     Args:
@@ -239,7 +243,7 @@ def parameters_of(model: Any, prefix: str = "") -> list[Parameter]:
             names.setdefault(id(parameter), []).append(name)
             found[id(parameter)] = parameter
     return [
-        Parameter(
+        TrainedParameter(
             prefix + own[0],
             tuple(found[key].shape),
             tuple(prefix + alias for alias in own[1:]),
@@ -249,7 +253,7 @@ def parameters_of(model: Any, prefix: str = "") -> list[Parameter]:
     ]
 
 
-def parameters_from(listed: Any) -> list[Parameter]:
+def parameters_from(listed: Any) -> list[TrainedParameter]:
     """Return the parameters of a list that was read from JSON or YAML.
 
     Args:
@@ -273,5 +277,5 @@ def parameters_from(listed: Any) -> list[Parameter]:
         if not isinstance(name, str) or not name or not whole:
             message = "a list of parameters maps names to shapes, such as {head.weight: [10, 64]}"
             raise GovernanceError.of("POLICY", message)
-        found.append(Parameter(name, tuple(shape)))
+        found.append(TrainedParameter(name, tuple(shape)))
     return found

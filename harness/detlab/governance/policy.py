@@ -33,7 +33,7 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Rule:
+class SourceRule:
     """One rule.
 
     Attributes:
@@ -76,7 +76,7 @@ class Policy:
     """
 
     sources: tuple[Source, ...]
-    rules: tuple[Rule, ...]
+    rules: tuple[SourceRule, ...]
     enforce: Literal["strict", "audit"]
     level: str
     engine: str
@@ -139,10 +139,10 @@ def _unknown_keys(raw: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def _rule(rule: Any, depth: Mapping[str, list[str]]) -> Rule:
+def _rule(rule: Any, depth: Mapping[str, list[str]]) -> SourceRule:
     macro = rule.layers.startswith(MACRO)
     texts = depth[rule.layers[1:]] if macro else [rule.layers]
-    return Rule(rule.source, rule.layers, tuple(re.compile(text) for text in texts), rule.scale, rule.level)
+    return SourceRule(rule.source, rule.layers, tuple(re.compile(text) for text in texts), rule.scale, rule.level)
 
 
 def digest(value: Any) -> str:

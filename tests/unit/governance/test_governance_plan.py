@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from detlab.cli.commands.governance import governance
 from detlab.errors import DetlabError
-from detlab.governance import GovernanceError, Parameter, Policy, compile_policy
+from detlab.governance import GovernanceError, Policy, TrainedParameter, compile_policy
 from detlab.governance.picture import MOST_GROUPS, groups, svg, text
 from detlab_magics.errors import MagicError
 from detlab_magics.governancemagics import PlanPicture, compiled
@@ -25,12 +25,12 @@ governance:
 """
 SHAPES = {"body.0.weight": [4, 4], "body.0.bias": [4], "head.weight": [2, 4]}
 MODEL = """
-class Parameter:
+class TrainedParameter:
     shape, requires_grad = (2, 2), True
 
 class Net:
     def named_parameters(self, remove_duplicate=True):
-        return [("body.weight", Parameter()), ("head.weight", Parameter())]
+        return [("body.weight", TrainedParameter()), ("head.weight", TrainedParameter())]
     def named_modules(self):
         return [("", self)]
     def modules(self):
@@ -79,7 +79,7 @@ def test_a_model_is_made_by_the_users_own_code(folder):
         (["config.yaml", "--model", "governed_model:broken"], "ValueError: no data"),
         (["config.yaml", "--model", "governed_model:nothing"], "no attribute"),
         (["config.yaml", "--model", "absent_model:Net"], "No module named"),
-        (["config.yaml", "--model", "governed_model:Parameter"], "has no named_parameters"),
+        (["config.yaml", "--model", "governed_model:TrainedParameter"], "has no named_parameters"),
         (["config.yaml", "--parameters", "absent.json"], "cannot be read"),
         (["shapes.json", "--parameters", "shapes.json"], "has no block `governance`"),
         (["config.yaml", "--parameters", "config.yaml"], "maps names to shapes"),
@@ -125,7 +125,8 @@ def test_pictures_are_bounded_and_hold_no_markup_of_users():
     rules = [{"source": "*", "layers": ".*", "scale": 1}]
     rules += [{"source": "web", "layers": rf"layer\d*{at}\..*", "scale": 0.5} for at in (1, 3, 5, 7, 9)]
     plan = compile_policy(
-        Policy.of({"sources": [{"name": "web"}, {"name": "own"}], "rules": rules}), [Parameter(n, (1,)) for n in names]
+        Policy.of({"sources": [{"name": "web"}, {"name": "own"}], "rules": rules}),
+        [TrainedParameter(n, (1,)) for n in names],
     )
     assert len(groups(plan)) == 3 * MOST_GROUPS
     drawn = svg(plan)

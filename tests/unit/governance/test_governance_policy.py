@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from detlab.governance import (
     REFUSALS,
     GovernanceError,
-    Parameter,
     Policy,
+    TrainedParameter,
     combine,
     compile_policy,
     label,
@@ -24,7 +24,7 @@ from detlab.governance.sources import rows_of
 from detlab.schemas.expconf import check, errors_of
 
 NAMES = ("embed.weight", "blocks.0.fc.weight", "blocks.0.fc.bias", "blocks.10.fc.weight", "head.weight", "head.bias")
-COLUMNS = tuple(Parameter(name, (2, 2)) for name in NAMES)
+COLUMNS = tuple(TrainedParameter(name, (2, 2)) for name in NAMES)
 OPEN = {"source": "*", "layers": ".*", "scale": 1.0}
 
 
@@ -64,10 +64,10 @@ def test_the_hash_of_s_is_of_names_and_shapes_too():
     first = plan_of({"source": "web", "layers": "head", "scale": 0})
     renamed = plan_of(
         {"source": "web", "layers": "head", "scale": 0},
-        columns=(*COLUMNS[:-1], Parameter("head.offset", (2, 2))),
+        columns=(*COLUMNS[:-1], TrainedParameter("head.offset", (2, 2))),
     )
     reshaped = plan_of(
-        {"source": "web", "layers": "head", "scale": 0}, columns=(*COLUMNS[:-1], Parameter("head.bias", (3,)))
+        {"source": "web", "layers": "head", "scale": 0}, columns=(*COLUMNS[:-1], TrainedParameter("head.bias", (3,)))
     )
     assert first.policy_hash == renamed.policy_hash == reshaped.policy_hash
     assert len({first.s_hash, renamed.s_hash, reshaped.s_hash}) == 3
@@ -140,12 +140,12 @@ def test_the_matrix_is_what_reading_the_rules_one_by_one_gives_in_any_order_of_p
         ),
         (
             [{"source": "web", "layers": "shared", "scale": 0}],
-            {"columns": (Parameter("embed.weight", (2,), aliases=("shared.weight",)),)},
+            {"columns": (TrainedParameter("embed.weight", (2,), aliases=("shared.weight",)),)},
             "TIED",
             "tied to shared.weight",
         ),
         ([], {"kinds": ["BatchNorm2d"]}, "COUPLING", "BatchNorm2d mixes the samples"),
-        ([], {"columns": (Parameter("norm.weight", (2,), kind="BatchNorm1d"),)}, "COUPLING", "BatchNorm1d"),
+        ([], {"columns": (TrainedParameter("norm.weight", (2,), kind="BatchNorm1d"),)}, "COUPLING", "BatchNorm1d"),
         ([], {"columns": ()}, "UNMATCHED", "no parameter"),
     ],
 )
@@ -233,8 +233,11 @@ def test_a_source_is_refused_after_its_last_day():
 
 
 def test_parameters_are_read_from_a_list():
-    assert parameters_from({"head.weight": [10, 64]}) == [Parameter("head.weight", (10, 64))]
-    assert parameters_from([{"name": "a", "shape": [1]}, "b"]) == [Parameter("a", (1,)), Parameter("b", ())]
+    assert parameters_from({"head.weight": [10, 64]}) == [TrainedParameter("head.weight", (10, 64))]
+    assert parameters_from([{"name": "a", "shape": [1]}, "b"]) == [
+        TrainedParameter("a", (1,)),
+        TrainedParameter("b", ()),
+    ]
     for bad in (None, 3, [3], {"a": "x"}, [{"shape": [1]}], {"a": [True]}, {"": [1]}):
         with pytest.raises(GovernanceError, match="maps names to shapes"):
             parameters_from(bad)

@@ -144,8 +144,10 @@ def _governance(config: ExperimentConfig) -> Iterator[Problem]:
         yield Problem("governance.engine", "`microbatch` is not there yet", "write auto")
     yield Problem(
         "governance",
-        "no training is held to a policy yet",
-        "take the block out; `det governance plan` shows what it would do",
+        "is enforced by PyTorchTrial, and by code that uses detlab.pytorch.governance; the master does not see whether"
+        " other code keeps to it yet",
+        "look for gov/ metrics in the trial's validations",
+        "warning",
     )
 
 
