@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from detlab.governance import GovernanceError, Policy, compile_policy
 from detlab.pytorch.governance import Governed, fused, parameters_of_models
-from detlab.pytorch.governance.guard import EVERY, FIRST_BATCHES, Guard
+from detlab.pytorch.governance.guard import EVERY, FIRST_BATCHES, GradientGuard
 
 CLOSED = rule("web", "body", 0.0)
 
@@ -255,6 +255,28 @@ def test_what_each_source_gave_to_each_layer_is_one_value_that_closed_layers_do_
     assert governed.metrics()["gov/share"] == {"trusted": 0.5, "web": 0.5}
 
 
+def test_what_each_source_gave_is_the_norm_of_its_routed_gradient_by_layer():
+    torch.manual_seed(0)
+    model = Mixed()
+    names = ["web", "trusted", "partner", "web"]
+    plan = plan_for(model, rule("web", "embed|conv", 0.0), rule("partner", "mid|head", 0.5))
+    expected = []
+    for own in plan.sources:
+        mine = [at for at, name in enumerate(names) if name == own]
+        x, y = batch_of(4)
+        gradients = source_by_source(model, plan, (x[mine], y[mine]), [own] * len(mine))
+        layers = ("embed", "conv", "group", "mid", "norm", "head")
+        each = [sum(one.norm().item() for n, one in gradients.items() if n.startswith(layer)) for layer in layers]
+        expected.append([one / sum(each) for one in each])
+    governed = Governed(plan, [model])
+    with governed.batch(names):
+        governed.backward(losses_of(model, *batch_of(4)))
+    depth = governed.metrics()["gov/depth"]
+    assert depth["layers"] == list(layers)
+    for found, wanted in zip(depth["mass"], expected, strict=True):
+        assert found == pytest.approx(wanted, abs=1e-6)
+
+
 def test_after_the_first_batches_only_some_are_looked_at():
     governed, _ = governed_model()
     guard = governed._guard
@@ -285,7 +307,7 @@ def leaves_a_trace(monkeypatch: pytest.MonkeyPatch) -> bool:
     names = ["web", "trusted", "partner"]
     plan = plan_for(model, rule("web", "embed|conv|norm", 0.0), rule("partner", "mid", 0.5))
     expected = source_by_source(model, plan, batch_of(3), names)
-    monkeypatch.setattr(Guard, "end", lambda guard: [])  # the guard would refuse first
+    monkeypatch.setattr(GradientGuard, "end", lambda guard: [])  # the guard would refuse first
     governed = Governed(plan, [model])
     with governed.batch(names):
         governed.backward(losses_of(model, *batch_of(3)))
@@ -333,7 +355,7 @@ def test_t8_a_layer_that_is_not_wrapped_is_found_by_the_guard_and_by_nothing_wit
     governed, model = governed_model()
     with refused("LEAK: body.weight"):
         one_batch(governed, model)
-    monkeypatch.setattr(Guard, "end", lambda guard: [])
+    monkeypatch.setattr(GradientGuard, "end", lambda guard: [])
     governed, model = governed_model()
     one_batch(governed, model)
     fused._routed_class.cache_clear()

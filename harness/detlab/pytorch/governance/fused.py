@@ -17,6 +17,8 @@ from torch.nn import functional
 from detlab.pytorch.governance.router import Router
 
 aten = torch.ops.aten
+Part = Callable[[Any], Any]
+"""Picks rows of a tensor: all, or those of one source."""
 
 
 def kept(tensor: Any, scale: Any) -> Any:
@@ -30,11 +32,15 @@ def scaled(tensor: Any, scale: Any) -> Any:
     return torch.where(factor != 0, tensor * factor.to(tensor.dtype), 0)
 
 
+def _all(tensor: Any) -> Any:
+    return tensor
+
+
 def _beside(scale: Any, tensor: Any) -> Any:
     return scale.view(-1, *[1] * (tensor.dim() - 1))
 
 
-class Route:
+class LayerRoute:
     """One call of a layer: the factors of its parameters, and who looks on.
 
     Args:
@@ -46,11 +52,11 @@ class Route:
     def __init__(self, router: Router, names: dict[str, Any], batch: int) -> None:
         self.weight = router.scales(names["weight"].column, batch) if "weight" in names else None
         self.bias = router.scales(names["bias"].column, batch) if "bias" in names else None
-        # A compiled graph calls nobody: it is looked at where its gradients arrive (`Guard`), and nowhere else.
+        # A compiled graph calls nobody: it is looked at where its gradients arrive (`GradientGuard`), and nowhere else.
         self.watch = None if torch.compiler.is_compiling() or router.watch is None else (router.watch, names)
 
 
-def _finish(ctx: Any, g: Any, found: dict[str, Any], again: Callable[[str, Any], Any]) -> None:
+def _finish(ctx: Any, g: Any, found: dict[str, Any], again: Callable[[str, Any, Part], Any]) -> None:
     """Tell who looks on what a layer's parameters get, and how to compute it for other factors."""
     if ctx.watch is not None:
         watch, places = ctx.watch
@@ -71,9 +77,9 @@ class _Linear(torch.autograd.Function):
         x, weight, s_weight, s_bias = ctx.saved_tensors
         needs = ctx.needs_input_grad
 
-        def gradient(name: str, scale: Any) -> Any:
-            routed = scaled(g, scale).reshape(-1, g.shape[-1])
-            return routed.t() @ kept(x, scale).reshape(-1, x.shape[-1]) if name == "weight" else routed.sum(0)
+        def gradient(name: str, scale: Any, part: Part = _all) -> Any:
+            routed = scaled(part(g), scale).reshape(-1, g.shape[-1])
+            return routed.t() @ kept(part(x), scale).reshape(-1, x.shape[-1]) if name == "weight" else routed.sum(0)
 
         found = {
             "weight": gradient("weight", s_weight) if needs[1] else None,
@@ -105,9 +111,9 @@ class _Conv(torch.autograd.Function):
                 of, over, weight, sizes, stride, padding, dilation, False, zeros, groups, want
             )
 
-        def gradient(name: str, scale: Any) -> Any:
+        def gradient(name: str, scale: Any, part: Part = _all) -> Any:
             want = [False, name == "weight", name == "bias"]
-            return back(scaled(g, scale), kept(x, scale), want)[1 if name == "weight" else 2]
+            return back(scaled(part(g), scale), kept(part(x), scale), want)[1 if name == "weight" else 2]
 
         found = {
             "weight": gradient("weight", s_weight) if needs[1] else None,
@@ -131,8 +137,8 @@ class _Embedding(torch.autograd.Function):
     def backward(ctx: Any, g: Any) -> Any:
         indices, s_weight = ctx.saved_tensors
 
-        def gradient(name: str, scale: Any) -> Any:
-            return aten.embedding_dense_backward(scaled(g, scale), indices, ctx.rows, ctx.padding, False)
+        def gradient(name: str, scale: Any, part: Part = _all) -> Any:
+            return aten.embedding_dense_backward(scaled(part(g), scale), part(indices), ctx.rows, ctx.padding, False)
 
         found = {"weight": gradient("weight", s_weight)}
         _finish(ctx, g, found, gradient)
@@ -155,8 +161,9 @@ class _LayerNorm(torch.autograd.Function):
         x, weight, bias, mean, rstd, s_weight, s_bias = ctx.saved_tensors
         needs, back = ctx.needs_input_grad, aten.native_layer_norm_backward
 
-        def gradient(name: str, scale: Any) -> Any:
-            parts = scaled(g, scale), kept(x, scale), ctx.shape, kept(mean, scale), kept(rstd, scale), weight, bias
+        def gradient(name: str, scale: Any, part: Part = _all) -> Any:
+            x_mean_rstd = [kept(part(one), scale) for one in (x, mean, rstd)]
+            parts = scaled(part(g), scale), x_mean_rstd[0], ctx.shape, *x_mean_rstd[1:], weight, bias
             return back(*parts, [False, name == "weight", name == "bias"])[1 if name == "weight" else 2]
 
         found = {
@@ -186,8 +193,9 @@ class _GroupNorm(torch.autograd.Function):
         x, weight, mean, rstd, s_weight, s_bias = ctx.saved_tensors
         needs, back, whole = ctx.needs_input_grad, aten.native_group_norm_backward, g.contiguous()
 
-        def gradient(name: str, scale: Any) -> Any:
-            parts = scaled(whole, scale), kept(x, scale), kept(mean, scale), kept(rstd, scale), weight, *ctx.sizes
+        def gradient(name: str, scale: Any, part: Part = _all) -> Any:
+            x_mean_rstd = [kept(part(one), scale) for one in (x, mean, rstd)]
+            parts = scaled(part(whole), scale), *x_mean_rstd, weight, len(scale), *ctx.sizes[1:]
             return back(*parts, [False, name == "weight", name == "bias"])[1 if name == "weight" else 2]
 
         found = {
@@ -208,12 +216,12 @@ def _in_autocast(x: Any, *parameters: Any) -> list[Any]:
     return [None if one is None else one.to(dtype) for one in (x, *parameters)]
 
 
-def _linear(layer: Any, x: Any, route: Route) -> Any:
+def _linear(layer: Any, x: Any, route: LayerRoute) -> Any:
     x, weight, bias = _in_autocast(x, layer.weight, layer.bias)
     return _Linear.apply(x, weight, bias, route.weight, route.bias, route.watch)
 
 
-def _conv(layer: Any, x: Any, route: Route) -> Any:
+def _conv(layer: Any, x: Any, route: LayerRoute) -> Any:
     padding = layer.padding
     if layer.padding_mode != "zeros" or isinstance(padding, str):
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
@@ -224,24 +232,24 @@ def _conv(layer: Any, x: Any, route: Route) -> Any:
     return _Conv.apply(x, weight, bias, route.weight, route.bias, how, route.watch)
 
 
-def _embedding(layer: Any, x: Any, route: Route) -> Any:
+def _embedding(layer: Any, x: Any, route: LayerRoute) -> Any:
     padding = -1 if layer.padding_idx is None else layer.padding_idx
     return _Embedding.apply(x, layer.weight, route.weight, padding, route.watch)
 
 
-def _layer_norm(layer: Any, x: Any, route: Route) -> Any:
+def _layer_norm(layer: Any, x: Any, route: LayerRoute) -> Any:
     how = (list(layer.normalized_shape), layer.eps)
     x = x.to(layer.weight.dtype)
     return _LayerNorm.apply(x, layer.weight, layer.bias, route.weight, route.bias, how, route.watch)
 
 
-def _group_norm(layer: Any, x: Any, route: Route) -> Any:
+def _group_norm(layer: Any, x: Any, route: LayerRoute) -> Any:
     how = (layer.num_groups, layer.eps)
     x = x.to(layer.weight.dtype)
     return _GroupNorm.apply(x, layer.weight, layer.bias, route.weight, route.bias, how, route.watch)
 
 
-ROUTED: dict[type, Callable[[Any, Any, Route], Any]] = {
+ROUTED: dict[type, Callable[[Any, Any, LayerRoute], Any]] = {
     nn.Linear: _linear,
     nn.Conv1d: _conv,
     nn.Conv2d: _conv,
@@ -290,6 +298,6 @@ def _routed_class(base: Any) -> type:
             return base.forward(self, x)
         if is_open and not router.lent and (compiling or router.watch is None):
             return base.forward(self, x)
-        return apply(self, x, Route(router, places, x.shape[0]))
+        return apply(self, x, LayerRoute(router, places, x.shape[0]))
 
     return type(base.__name__, (RoutedLayer, base), {"forward": forward, "__doc__": base.__doc__})

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from detlab.governance import GovernanceError, Plan, Refusal, TrainedParameter, parameters_of
 from detlab.governance.sources import rows_of
 from detlab.pytorch.governance.engines import route
-from detlab.pytorch.governance.guard import Guard, Watch
+from detlab.pytorch.governance.guard import GradientGuard, Watch
 from detlab.pytorch.governance.meter import Meter
 from detlab.pytorch.governance.router import Router
 from detlab.pytorch.parallel.unwrapping import bare, plain_name
@@ -74,9 +74,8 @@ class Governed:
         self._parameters = parameters
         self._router = Router(plan, parameters, self._device)
         routed = route(models, self._router, parameters, plan.policy.engine)
-        self.meter = Meter(plan, self._device)
-        self._guard = Guard(self._router, parameters, routed)
-        self._routed = [parameters[name] for name in sorted(routed)]
+        self.meter = Meter(plan, self._device, routed)
+        self._guard = GradientGuard(self._router, parameters, routed)
         self._index = plan.policy.index()
         self._without = len(plan.sources) if plan.default is not None else None
         self._said: set[str] = set()
@@ -121,7 +120,7 @@ class Governed:
         self._counted = False
         self._router.begin(None if lent else self._rows, nobody=lent)
         if self._guard.due(self._batches) and not self._router.compiled:
-            self._router.watch = Watch(self._router, self.meter)
+            self._router.watch = Watch(self._router, self.meter, first=self._batches == 0)
         self._batches += 1
 
     def end(self) -> None:
@@ -221,15 +220,20 @@ class Governed:
 
     def _check_apart(self, losses: Any) -> None:
         """Refuse losses that depend on other samples: half of them may give no gradient to rows of the other half."""
-        if len(losses) < 2 or not self._routed:
+        if len(losses) < 2:
             return
         generator = torch.Generator().manual_seed(len(losses))
         half = torch.zeros(len(losses), dtype=torch.bool)
         half[torch.randperm(len(losses), generator=generator)[: len(losses) // 2]] = True
         half = half.to(self._device)
         watch, self._router.watch.half = self._router.watch, half
+        taken = watch.inputs or []
+        targets = [*self._parameters.values(), *(one for one, _ in taken)]
         try:
-            torch.autograd.grad(losses, self._routed, half.to(losses.dtype), retain_graph=True, allow_unused=True)
+            found = torch.autograd.grad(losses, targets, half.to(losses.dtype), retain_graph=True, allow_unused=True)
+            for (_, places), gradient in zip(taken, found[len(self._parameters) :], strict=True):
+                if gradient is not None:
+                    watch.entered(gradient, places)
         except RuntimeError as error:  # of graphs that can be differentiated once only
             logger.info("whether the losses mix samples could not be looked at: %s", error)
         finally:

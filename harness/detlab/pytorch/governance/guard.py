@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from detlab.governance import Refusal
-from detlab.pytorch.governance.router import Place, Router
+from detlab.pytorch.governance.router import ParameterPlace, Router
 
 FIRST_BATCHES = 10
 """All of them are looked at."""
@@ -28,44 +29,60 @@ class Watch:
     Args:
         router: The router.
         meter: Adds up each source's share.
-        half: Marks the samples whose losses alone are differentiated; None for all.
+        first: Whether it is the first batch, where it is looked at whether samples are apart.
 
     Attributes:
+        half: Marks the samples whose losses alone are differentiated; None for all.
+        inputs: What layers that run twice take, rows by sample, with the places of their parameters; None if not asked.
         coupled: Names of parameters whose layer gets a gradient at the rows of other samples.
         given: By index of parameter, the sum of what was routed.
     """
 
-    def __init__(self, router: Router, meter: Any, half: Any = None) -> None:
+    def __init__(self, router: Router, meter: Any, *, first: bool) -> None:
         self._router = router
         self._meter = meter
-        self.half = half
+        self.half: Any = None
+        self.inputs: list[tuple[Any, Sequence[ParameterPlace]]] | None = [] if first else None
         self.coupled: dict[str, Any] = {}
         self.given: dict[int, Any] = {}
 
-    def routed(self, g: Any, found: Mapping[str, tuple[Place, Any]], again: Any) -> None:
+    def routed(self, g: Any, found: Mapping[str, tuple[ParameterPlace, Any]], again: Any) -> None:
         """Take note of one layer's backward pass.
 
         Args:
             g: Gradient of its output, rows by sample.
             found: Name in the layer -> (place, routed gradient).
-            again: Computes a gradient for other factors: `again(name, scale)`.
+            again: Computes the gradient of some rows: `again(name, their factors, what picks them)`.
         """
         if self.half is not None:
-            others = (torch.nan_to_num(g[~self.half], nan=0.0) != 0).any()  # zero times infinity is no coupling
-            for place, _ in found.values():
-                self.coupled[place.name] = others | self.coupled.get(place.name, False)
+            self.entered(g, [place for place, _ in found.values()])
             return
+        mine = {row: (self._router.rows == row).nonzero().flatten() for row in self._meter.present}
         for name, (place, gradient) in found.items():
             before = self.given.get(place.index)
             own = gradient.float() if gradient.element_size() < 4 else gradient
             self.given[place.index] = own if before is None else before + own
             scale = self._router.scales(place.column, g.shape[0])
-            for row in self._meter.present:
-                only = torch.where(self._router.rows == row, scale, 0)
-                self._meter.add(row, place.index, torch.linalg.vector_norm(again(name, only).float()))
+            for row, own in mine.items():
+                if self._router.distinct[place.column][row] != 0:
+                    norm = torch.linalg.vector_norm(again(name, scale[own], operator.itemgetter(own)).float())
+                    self._meter.add(row, place.index, norm)
+
+    def entered(self, g: Any, places: Iterable[ParameterPlace]) -> None:
+        """Take note of a gradient whose rows are samples; of all losses it says nothing.
+
+        Args:
+            g: The gradient, rows by sample.
+            places: Of the parameters of the layer that it is in.
+        """
+        if self.half is None:
+            return
+        others = (torch.nan_to_num(g[~self.half], nan=0.0) != 0).any()  # zero times infinity is no coupling
+        for place in places:
+            self.coupled[place.name] = others | self.coupled.get(place.name, False)
 
 
-class Guard:
+class GradientGuard:
     """Looks at gradients as they arrive, and at parameters between steps.
 
     Args:
@@ -129,7 +146,7 @@ class Guard:
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         return [Refusal("BYPASS", f"a backward pass that is not the policy's gave gradients to {shown}")]
 
-    def _arrived(self, name: str, place: Place, gradients: tuple[Any, ...]) -> None:
+    def _arrived(self, name: str, place: ParameterPlace, gradients: tuple[Any, ...]) -> None:
         if not self._inside:
             self._outside.add(name)
             return
@@ -142,7 +159,7 @@ class Guard:
         column = self._router.distinct[place.column]
         if watch is not None and name in self._routed:
             self._found.append((name, _difference(gradient, watch.given.get(place.index))))
-        elif watch is None and all(column[row] == 0 for row in self.present):
+        elif all(column[row] == 0 for row in self.present):
             self._found.append((name, _norm(gradient)))
 
     present: frozenset[int] = frozenset()

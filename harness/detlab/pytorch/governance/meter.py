@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ class Meter:
     Args:
         plan: The plan.
         device: Where gradients are.
+        seen: Names of the parameters of which it is known what each source gives.
 
     Attributes:
         counts: Samples of all ranks by row of S, at the end those without a declared source.
@@ -26,8 +27,9 @@ class Meter:
         present: Rows of the current batch.
     """
 
-    def __init__(self, plan: Plan, device: Any) -> None:
+    def __init__(self, plan: Plan, device: Any, seen: Iterable[str]) -> None:
         self._plan = plan
+        self._seen = set(seen)
         self.counts = [0] * (len(plan.sources) + 1)
         self.violations = 0
         self.present: frozenset[int] = frozenset()
@@ -67,9 +69,14 @@ class Meter:
         }
 
     def _layers(self, depth: Any) -> dict[str, Any]:
-        """Return D by source and layer, each source's numbers with the sum 1, or 0 if it gave nothing yet."""
+        """Return D by source and layer, each source's numbers with the sum 1, or 0 if it gave nothing yet.
+
+        Layers that run twice, and those that are left as they are because their kind is not known, are not in it.
+        """
         layers: dict[str, list[int]] = {}
         for index, one in enumerate(self._plan.parameters):
+            if one.name not in self._seen:
+                continue
             layers.setdefault(one.name.rpartition(".")[0] or one.name, []).append(index)
         sources = list(self._plan.sources)
         if len(layers) * len(sources) > MOST_NUMBERS:

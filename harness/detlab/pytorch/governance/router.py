@@ -12,7 +12,7 @@ from detlab.governance import GovernanceError, Plan
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class ParameterPlace:
     """Where a parameter stands in S.
 
     Attributes:
@@ -49,10 +49,10 @@ class Router:
         self.plan = plan
         self.device = device
         columns: dict[tuple[float, ...], int] = {}
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, ParameterPlace] = {}
         for index, one in enumerate(plan.parameters):
             number = columns.setdefault(plan.column(index), len(columns))
-            self._places[id(parameters[one.name])] = Place(index, one.name, number)
+            self._places[id(parameters[one.name])] = ParameterPlace(index, one.name, number)
         self.distinct = [*columns]
         self.nobody = len(self.distinct[0])
         wide = any(parameters[one.name].dtype == torch.float64 for one in plan.parameters)
@@ -70,11 +70,11 @@ class Router:
     def __deepcopy__(self, memo: dict[int, Any]) -> Router:
         return self  # a copy of a model, as for an average of its weights, has no batches of its own
 
-    def place(self, parameter: Any) -> Place | None:
+    def place(self, parameter: Any) -> ParameterPlace | None:
         """Return where a parameter stands; None if it is not trained."""
         return self._places.get(id(parameter))
 
-    def is_open(self, place: Place) -> bool:
+    def is_open(self, place: ParameterPlace) -> bool:
         """Return whether all sources may train a parameter, fully: nothing is to be routed."""
         return all(scale == 1 for scale in self.distinct[place.column])
 
