@@ -56,6 +56,7 @@ SIGNATURES = {
     "current_train_batch": [],
     "current_sample_ids": [],
     "current_sources": [],
+    "report_media": ["media", "steps_completed=None"],
     "get_hparam": ["name"],
     "get_hparams": [],
     "get_global_batch_size": [],
