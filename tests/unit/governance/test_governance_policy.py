@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import json
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +22,7 @@ from detlab.governance import (
     source_lookup,
 )
 from detlab.governance.sources import rows_of
-from detlab.schemas.expconf import check, errors_of
+from detlab.schemas.expconf import check, errors_of, resolve
 
 NAMES = ("embed.weight", "blocks.0.fc.weight", "blocks.0.fc.bias", "blocks.10.fc.weight", "head.weight", "head.bias")
 COLUMNS = tuple(TrainedParameter(name, (2, 2)) for name in NAMES)
@@ -271,3 +272,13 @@ def test_a_sample_of_an_unknown_source_is_refused_unless_the_default_allows_it()
         with pytest.raises(GovernanceError, match=said) as refused:
             rows_of(names, index, without=None)
         assert codes(refused) == {"SOURCE"}
+
+
+def test_the_block_as_the_master_writes_it_out_is_the_same_policy_and_plain_json():
+    web = {"name": "web", "expires": "2027-06-30", "license": "unknown"}
+    given = block({"source": "web", "layers": "head", "scale": 0}, sources=("trusted", web))
+    raw = {"searcher": {"name": "single", "metric": "loss"}, "entrypoint": "python3 t.py", "governance": given}
+    full = resolve(raw)
+    assert json.loads(json.dumps(full))["governance"]["sources"][1]["expires"] == "2027-06-30"
+    assert Policy.of(full["governance"]).policy_hash == Policy.of(given).policy_hash
+    assert "governance" not in resolve({key: value for key, value in raw.items() if key != "governance"})
