@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, TrialState
 from detlab_hub.core.lifecycle.allocation import EndKind, PreemptReason
-from detlab_hub.store.queries import parts
-from detlab_hub.store.tables import AllocationRow, AuditRow, ExperimentRow, TrialRow
+from detlab_hub.store.queries import audit, parts, trials
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
 
 _WORDS = 300
 """Characters of an agent's words on a card."""
@@ -34,8 +34,7 @@ def of_experiment(s: Session, row: ExperimentRow) -> FailureView | None:
         return _stopped_experiment(s, row)
     if row.failure is not None:
         return FailureView.model_validate(row.failure)
-    failed = select(TrialRow).where(TrialRow.experiment_id == row.id, TrialRow.state == TrialState.ERROR)
-    first = s.scalar(failed.order_by(TrialRow.ended_at, TrialRow.id).limit(1))
+    first = trials.first_failed(s, row.id)
     card = None if first is None else _failure(first)
     return None if first is None or card is None else card.model_copy(update={"trial_id": first.id})
 
@@ -124,13 +123,10 @@ def _stopped_trial(s: Session, row: TrialRow) -> FailureView:
 def _stopped_experiment(s: Session, row: ExperimentRow) -> FailureView:
     """Return who stopped an experiment; or, if nobody did since it last went on, who killed a trial of it."""
     subject, logs = f"experiment {row.id}", f"det experiment logs {row.id}"
-    known = select(AuditRow.action, AuditRow.actor).where(AuditRow.subject == subject)
-    last = s.execute(
-        known.where(AuditRow.action.in_({*_STOPS, *_GOES_ON})).order_by(AuditRow.id.desc()).limit(1)
-    ).first()
-    if last is not None and last.action in _STOPS:
-        return _stopped(subject, (_STOPS[last.action], last.actor), logs)
-    for trial in s.scalars(select(TrialRow.id).where(TrialRow.experiment_id == row.id).limit(_ASKED_TRIALS)):
+    last = audit.newest_act(s, subject, [*_STOPS, *_GOES_ON])
+    if last is not None and last[0] in _STOPS:
+        return _stopped(subject, (_STOPS[last[0]], last[1]), logs)
+    for trial in trials.first_ids(s, row.id, _ASKED_TRIALS):
         if (action := _recorded_action(s, f"trial {trial}")) is not None:
             return _stopped(f"trial {trial} of {subject}", action, logs)
     return _stopped(subject, None, logs)
@@ -148,9 +144,8 @@ def _stopped(what: str, action: tuple[str, str] | None, command: str) -> Failure
 
 def _recorded_action(s: Session, subject: str) -> tuple[str, str] | None:
     """Return how something was stopped, and by whom; None if that is not recorded (any more)."""
-    query = select(AuditRow.action, AuditRow.actor).where(AuditRow.subject == subject, AuditRow.action.in_(_STOPS))
-    found = s.execute(query.order_by(AuditRow.id.desc()).limit(1)).first()
-    return None if found is None else (_STOPS[found.action], found.actor)
+    found = audit.newest_act(s, subject, [*_STOPS])
+    return None if found is None else (_STOPS[found[0]], found[1])
 
 
 def _interrupted(s: Session, row: TrialRow, current: AllocationRow | None) -> FailureView | None:

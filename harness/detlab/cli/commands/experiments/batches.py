@@ -35,7 +35,7 @@ _DONE: dict[str, str] = {
     "delete": "deleted",
     "move": "moved",
     "add_labels": "labelled",
-    "remove_labels": "labels removed",
+    "remove_labels": "unlabelled",
 }
 
 
