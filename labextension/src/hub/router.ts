@@ -65,6 +65,15 @@ function fromOf(search: string): { from?: number } {
   return /^\d{1,15}$/.test(from) ? { from: Number(from) } : {};
 }
 
+/** What MLflow's clients print as the address of a run, below a path that leads here: `#/experiments/1/runs/RUN`. */
+export function ofMlflow(hash: string): HubPlace | null {
+  const found = /^#\/experiments\/(\d{1,15})(?:\/runs\/([0-9a-f]{32}))?$/.exec(hash);
+  if (!found) return null;
+  const run = found[2];
+  if (!run) return { kind: 'tracked' };
+  return run.startsWith('0'.repeat(16)) ? { kind: 'trial', id: Number.parseInt(run, 16) } : { kind: 'run', id: run };
+}
+
 function queryOf(search: string): { query?: string } {
   const query = search.replace(/^\?/, '');
   return query ? { query } : {};
@@ -122,6 +131,8 @@ export class Router {
   private now: HubPlace;
 
   constructor(readonly base: string) {
+    const named = ofMlflow(window.location.hash);
+    if (named) window.history.replaceState(null, '', this.href(named));
     this.now = this.read();
     window.addEventListener('popstate', () => this.moved());
   }

@@ -101,7 +101,7 @@ class Artifacts(Guarded):
 class Artifact(Guarded):
     """One artifact."""
 
-    @needs("read", "task", cross_site="xsrf")
+    @needs("read", "task", cross_site="bearer")
     async def get(self, artifact: str) -> ArtifactView:
         """Return an artifact, without its versions."""
         return await self.services[ArtifactsService].get(self.tracker, artifact)
@@ -144,7 +144,7 @@ class ArtifactUpload(Upload):
             hint="Keep larger ones elsewhere, and add a reference; an operator raises DetHub.artifact_limit_mb.",
         )
 
-    @needs("write", "task", cross_site="xsrf", action=Action.ARTIFACT_LOG, accepts=BYTES)
+    @needs("write", "task", cross_site="bearer", action=Action.ARTIFACT_LOG, accepts=BYTES)
     async def put(self, artifact: str, digest: str) -> None:
         """Upload a file by its digest; what no version names a day later is removed."""
         await self.services[ArtifactFiles].put(self.tracker, artifact, digest, await self.uploaded())
@@ -155,12 +155,12 @@ class ArtifactUpload(Upload):
 class Versions(Guarded):
     """The versions of an artifact."""
 
-    @needs("read", "task", cross_site="xsrf")
+    @needs("read", "task", cross_site="bearer")
     async def get(self, artifact: str, query: VersionsQuery) -> ArtifactVersionList:
         """List an artifact's versions, newest first."""
         return await self.services[ArtifactVersions].list(self.tracker, artifact, query.limit, query.after)
 
-    @needs("write", "task", cross_site="xsrf", action=Action.ARTIFACT_LOG)
+    @needs("write", "task", cross_site="bearer", action=Action.ARTIFACT_LOG)
     async def post(self, artifact: str, body: LogVersion) -> VersionLogged:
         """Log a version, or say which of its files are to be uploaded first; the content of the newest is that one."""
         return await self.services[ArtifactVersions].log(self.tracker, artifact, body)
@@ -170,7 +170,7 @@ class Versions(Guarded):
 class Version(Guarded):
     """One version."""
 
-    @needs("read", "task", cross_site="xsrf")
+    @needs("read", "task", cross_site="bearer")
     async def get(self, artifact: str, version: str) -> ArtifactVersionView:
         """Return a version with the runs that have made it and use it."""
         return await self.services[ArtifactVersions].get(self.tracker, artifact, version)
@@ -195,7 +195,7 @@ class EditVersion(Guarded):
 class Use(Guarded):
     """A run that uses a version."""
 
-    @needs("write", "task", cross_site="xsrf", action=Action.ARTIFACT_USE)
+    @needs("write", "task", cross_site="bearer", action=Action.ARTIFACT_USE)
     async def post(self, artifact: str, version: str, body: UseVersion) -> ArtifactVersionView:
         """Record that a run uses a version, and return that."""
         return await self.services[ArtifactVersions].use(self.tracker, artifact, version, body.run)
@@ -205,7 +205,7 @@ class Use(Guarded):
 class Files(Guarded):
     """The files of a version."""
 
-    @needs("read", "task", cross_site="xsrf")
+    @needs("read", "task", cross_site="bearer")
     async def get(self, artifact: str, version: str, query: FilesQuery) -> ArtifactFileList:
         """List the files and references of a version, by path."""
         return await self.services[ArtifactVersions].files(self.tracker, artifact, version, query.limit, query.after)
@@ -215,7 +215,7 @@ class Files(Guarded):
 class File(Download):
     """One file of a version."""
 
-    @needs("read", "task", cross_site="xsrf", media=BYTES)
+    @needs("read", "task", cross_site="bearer", media=BYTES)
     async def get(self, artifact: str, version: str, query: FileQuery) -> None:
         """Download a file."""
         self.set_header("Content-Security-Policy", FILE_POLICY)
