@@ -143,7 +143,8 @@ def delete_version(name: Name, version: Name, *, force: bool = False) -> Flow[Ar
 
 def use_version(name: Name, version: Name, run: str = "") -> Flow[ArtifactVersionView]:
     """Record that a run uses a version; a trial's own token needs no run."""
-    body = UseVersion(run=run)
+    with valid_request("a run cannot be recorded so"):
+        body = UseVersion.model_validate({"run": run})
     return one(Call("POST", f"{_version(name, version)}/use", json=body, parse=model(ArtifactVersionView)))
 
 
