@@ -88,6 +88,13 @@ def docker_engine() -> Iterator[docker_testbed.Engine]:
         docker_testbed.down(found.directory)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse ids with addresses of objects: workers would disagree about what there is, and run nothing."""
+    unsteady = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if unsteady:
+        raise pytest.UsageError(f"the id has the address of an object, give ids=[…]: {unsteady[0]}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
     """Thousands of tests are collected, and stay: to look through them for garbage takes half of the time."""

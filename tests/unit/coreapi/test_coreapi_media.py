@@ -74,7 +74,7 @@ def test_a_bad_object_is_one_warning_that_names_key_type_and_cause(
 @pytest.mark.parametrize(
     ("steps", "media"),
     [("3", {}), (2**60, {}), (1.5, {}), (None, {}), (3, [det.Text("x")]), (3, None), (float("nan"), {})],
-    ids=str,
+    ids=["text", "huge", "fraction", "none", "list", "nothing", "nan"],
 )
 def test_a_bad_report_is_a_warning(folder: Path, caplog: pytest.LogCaptureFixture, steps: Any, media: Any) -> None:
     MediaReporter(MediaSpool(folder)).report(steps, media)
