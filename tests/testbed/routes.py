@@ -14,6 +14,8 @@ NOBODYS = {
     "experiment_id": "999999",
     "trial_id": "999999",
     "media_id": "999999",
+    "object_id": "999999",
+    "artifact": "999999",
     "model": "999999",
     "workspace": "999999",
     "project": "999999",

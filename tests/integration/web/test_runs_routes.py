@@ -32,7 +32,7 @@ SAID = {
     },
     "GET runs/{run_id}/media/keys": {"who": ["read"], "query": ["skip"]},
     "GET runs/{run_id}/media/steps": {"who": ["read"], "query": ["after", "key"]},
-    "GET runs/{run_id}/media/{media_id}/document": {"who": ["read"], "query": ["scripts"]},
+    "GET runs/{run_id}/media/{object_id}/document": {"who": ["read"], "query": ["scripts"]},
     "GET runs/{run_id}/metrics": {"who": ["read"], "query": ["after", "limit", "name"]},
     "GET runs/{run_id}/logs": {
         "who": ["read"],

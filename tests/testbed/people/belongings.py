@@ -13,6 +13,7 @@ from detlab.client import Client
 from testbed.cluster import Cluster
 from testbed.people.callers import task_token
 
+OCTETS = {"Content-Type": "application/octet-stream"}
 MARK = "operators-own"
 """In the name of everything, and in every file."""
 FILE = f"{MARK}: one text for the code, the checkpoint and the output, so that one digest names all three\n"
@@ -58,8 +59,8 @@ def _workspace(cluster: Cluster) -> tuple[str, str]:
         return str(place["id"]), str(project["id"])
 
 
-def _run(cluster: Cluster) -> str:
-    """Return the id of a run from elsewhere, with a value and a line of output."""
+def _run(cluster: Cluster) -> dict[str, str]:
+    """Return the ids of a run from elsewhere, with a value, a line of output and a file, and of an object of it."""
     lines = [
         {"kind": "metrics", "seq": 1, "time": 1.0, "step": 0, "values": {MARK: 1.0}},
         {"kind": "log", "seq": 2, "time": 1.0, "text": MARK},
@@ -68,7 +69,22 @@ def _run(cluster: Cluster) -> str:
         begun = http.post("runs", json={"key": MARK, "name": MARK, "writer": "own"}).raise_for_status().json()
         run: str = begun["run"]["id"]
         http.post(f"runs/{run}/writers/own/records", json={"records": lines}).raise_for_status()
-        return run
+        about: dict[str, str | int] = {"key": MARK, "step": 1, "kind": "html", "media_type": "text/html"}
+        there = http.put(f"runs/{run}/media", params=about, content=FILE, headers=OCTETS).raise_for_status().json()
+        files = f"{cluster.service}mlflow/api/2.0/mlflow-artifacts/artifacts/0"
+        http.put(f"{files}/{run}/artifacts/own.txt", content=FILE, headers=OCTETS).raise_for_status()
+        return {"run_id": run, "object_id": str(there["id"])}
+
+
+def _artifact(cluster: Cluster) -> str:
+    """Return the id of an artifact with a version."""
+    wanted = {"files": [{"path": "own.txt", "size": len(FILE), "digest": DIGEST}], "comment": MARK}
+    with cluster.client() as http:
+        http.post(f"artifacts/{MARK}/versions", json=wanted).raise_for_status()
+        http.put(f"artifacts/{MARK}/files/{DIGEST}", content=FILE, headers=OCTETS).raise_for_status()
+        made = http.post(f"artifacts/{MARK}/versions", json=wanted).raise_for_status().json()
+        assert made["version"]["version"] == 1
+        return str(made["artifact_id"])
 
 
 @contextmanager
@@ -94,7 +110,8 @@ def belongings(cluster: Cluster) -> Iterator[Belongings]:
         model = known.get(MARK) or client.create_model(MARK, MARK)
         version = model.register_version(checkpoint.uuid, comment=MARK, labels=["own"], reason=MARK)
         ids = {
-            "run_id": _run(cluster),
+            **_run(cluster),
+            "artifact": _artifact(cluster),
             "workspace": place,
             "project": project,
             "model": str(model.model_id),

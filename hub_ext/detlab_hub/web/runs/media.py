@@ -48,21 +48,21 @@ class StepsOfRun(Guarded):
         return await self.services[RunMedia].steps(self.person, run_id, query.key, query.after)
 
 
-@route("runs/{run_id}/media/{media_id}/file", relayed=True)
+@route("runs/{run_id}/media/{object_id}/file", relayed=True)
 class FileOfRun(SentMedia):
     """The file of one."""
 
     @needs("read", cross_site="link", media=BYTES)
-    async def get(self, run_id: str, media_id: int) -> None:
+    async def get(self, run_id: str, object_id: int) -> None:
         """Download the file of an object."""
-        await self.send_media(self.services[RunMedia], run_id, media_id)
+        await self.send_media(self.services[RunMedia], run_id, object_id)
 
 
-@route("runs/{run_id}/media/{media_id}/document", relayed=True)
+@route("runs/{run_id}/media/{object_id}/document", relayed=True)
 class DocumentOfRun(SentMedia):
     """One that is HTML, to be shown in a frame."""
 
     @needs("read", cross_site="link", media=kinds.MARKUP)
-    async def get(self, run_id: str, media_id: int, query: DocumentQuery) -> None:
+    async def get(self, run_id: str, object_id: int, query: DocumentQuery) -> None:
         """Show HTML as a document of an origin of its own, which loads nothing; scripts run only if asked for."""
-        await self.send_document(self.services[RunMedia], run_id, media_id, scripts=query.scripts)
+        await self.send_document(self.services[RunMedia], run_id, object_id, scripts=query.scripts)

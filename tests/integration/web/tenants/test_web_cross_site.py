@@ -30,8 +30,8 @@ FILES = (
     "openapi.json",
     "trials/{trial_id}/media/{media_id}/file",
     "trials/{trial_id}/media/{media_id}/document",
-    "runs/{run_id}/media/{media_id}/file",
-    "runs/{run_id}/media/{media_id}/document",
+    "runs/{run_id}/media/{object_id}/file",
+    "runs/{run_id}/media/{object_id}/document",
     "runs/{run_id}/file",
 )
 

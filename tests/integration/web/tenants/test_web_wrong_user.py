@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from testbed.cluster import Cluster
-from testbed.people.belongings import CONFIG, MARK, Belongings, belongings
+from testbed.people.belongings import CONFIG, DIGEST, MARK, Belongings, belongings
 from testbed.people.callers import task_token
 from testbed.routes import Asked, verbs
 
@@ -26,6 +26,7 @@ BODIES = {
     "POST api/v1/models/{model}/versions": {"experiment_id": 1},
     "POST api/v1/models/{model}/labels/{label}": {"version": 1},
     "POST api/v1/jobs/{job_id}": {"weight": 99},
+    "POST api/v1/artifacts/{artifact}/versions": {"files": [{"path": "own.txt", "size": 1, "digest": DIGEST}]},
     "PUT api/v1/workspaces/{workspace}/members": {"kind": "user", "name": "ben", "role": "admin"},
     "POST api/v1/workspaces/{workspace}/projects": {"name": "bens"},
     "POST api/v1/runs/{run_id}/writers/{writer}/records": {"records": []},
@@ -38,6 +39,9 @@ QUERIES = {
     "DELETE api/v1/workspaces/{workspace}/members": {"kind": "user", "name": "ben"},
     "GET api/v1/models/{model}/compare": {"versions": "1,1"},
     "GET api/v1/runs/{run_id}/metrics": {"name": MARK},
+    "GET api/v1/runs/{run_id}/file": {"path": "own.txt"},
+    "PUT api/v1/runs/{run_id}/media": {"key": "bens", "step": 1, "kind": "text", "media_type": "text/plain"},
+    "GET api/v1/artifacts/{artifact}/versions/{version}/file": {"path": "own.txt"},
 }
 LISTS = (
     "experiments",
@@ -116,6 +120,8 @@ def seen(client: httpx.Client, own: Belongings) -> dict[str, object]:
         f"tasks/{ids['task_id']}",
         f"tasks/{ids['task_id']}/outputs",
         f"runs/{ids['run_id']}",
+        f"runs/{ids['run_id']}/media",
+        f"artifacts/{ids['artifact']}/versions",
     )
     return {path: client.get(f"api/v1/{path}").raise_for_status().json() for path in paths}
 
@@ -151,6 +157,7 @@ def test_the_wrong_user_learns_not_even_what_there_is(ben: httpx.Client, own: Be
     nobodys = {**own.ids, "experiment_id": "999999", "trial_id": "999999", "job_id": "999999"}
     nobodys |= {"uuid": "00000000-0000-4000-8000-000000000001", "task_id": "command-000000000000"}
     nobodys |= {"model": "999999", "workspace": "999999", "project": "999999", "run_id": "9" * 32}
+    nobodys |= {"artifact": "999999"}
 
     def refusals(ids: dict[str, str]) -> dict[str, tuple[int, str]]:
         found = {}
