@@ -69,9 +69,9 @@ function Shown({ feed, state, tab, onTab }: {
   const now = useNow(5000);
   const model = state.model!;
   const e = model.experiment;
-  const own = e.card ?? e.failure;
+  const own = (e.state === 'ACTIVE' ? null : e.card) ?? e.failure; // while it runs, its curves come first
   // eslint-disable-next-line react-hooks/exhaustive-deps -- trials change in place: the counters say when
-  const first = useMemo(() => firstFailed(model.trials.values()), [model, state.states, model.trials.size]);
+  const first = useMemo(() => (e.state === 'ACTIVE' ? null : firstFailed(model.trials.values())), [model, e.state, state.states, model.trials.size]);
   const card = own ?? (first?.failure ? { ...first.failure, trial_id: first.id } : null);
   // eslint-disable-next-line react-hooks/exhaustive-deps -- another feed has other trials
   const cache = useMemo(() => new RowCache(), [feed]);
