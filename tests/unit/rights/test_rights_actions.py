@@ -53,11 +53,10 @@ own  model.move model.rename model.archive model.delete model.share model.unshar
 """
 ADMINISTRATORS = """
 own enrolment.create node.enable node.disable node.drain node.forget cluster.drain quota.set quota.remove token.revoke
-own signing_key.rotate signing_key.revoke
 """
 PROGRAMS = {
     CallerKind.TASK: """
-        none attempt.report attempt.meet attempt.commit attempt.collect attempt.renew attempt.govern
+        none attempt.report attempt.meet attempt.commit attempt.collect attempt.renew
         own attempt.delete_checkpoint
     """,
     CallerKind.AGENT: "none agent.records",

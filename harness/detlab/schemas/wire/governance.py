@@ -154,6 +154,17 @@ class MatrixView(Wire):
     matrix: dict[str, Any] = {}
 
 
+class SourceSummary(Wire):
+    """A source, as a policy declares it, and how much of it was trained on."""
+
+    name: str
+    license: str = "unknown"
+    manifest: str | None = None
+    expires: str | None = None
+    samples: int = 0
+    """Since the weights were new, with those of trials before."""
+
+
 class EvidenceSummary(Wire):
     """What a version of a model says of its evidence; None where its checkpoint has none."""
 
@@ -163,8 +174,7 @@ class EvidenceSummary(Wire):
     level: str = ""
     ledger_index: int = 0
     ledger_hash: str = ""
-    sources: list[dict[str, Any]] = []
-    """Name, licence, manifest, last day, and samples that were trained on, since the weights were new."""
+    sources: list[SourceSummary] = []
 
 
 VerifyCheckpoint.model_rebuild()

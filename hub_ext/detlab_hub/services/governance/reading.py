@@ -18,6 +18,7 @@ from detlab.schemas.wire.governance import (
     LedgerPage,
     MatrixView,
     RefusalView,
+    SourceSummary,
 )
 from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.base.access import administers, checkpoint_for, no_such, trial_for
@@ -153,5 +154,5 @@ def summary_of(s: Session, uuid: str) -> EvidenceSummary | None:
         level=str(segment.get("level", "")),
         ledger_index=int(head.get("index", 0)),
         ledger_hash=str(head.get("hash", "")),
-        sources=[dict(one) for one in said.get("sources") or []],
+        sources=[SourceSummary.model_validate(one) for one in said.get("sources") or []],
     )

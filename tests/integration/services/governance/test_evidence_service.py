@@ -26,6 +26,7 @@ from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.governance.evidence import Evidence
 from detlab_hub.services.governance.keys import SigningKeys, folder_of, public_keys
 from detlab_hub.services.governance.reading import EvidenceReading
+from detlab_hub.services.registry.lineage import capture
 from detlab_hub.store.queries import governance
 from detlab_hub.store.tables import CheckpointRow, EvidenceRow, LedgerRow
 
@@ -373,3 +374,18 @@ async def test_commits_of_two_trials_at_once_have_chains_of_their_own(make_world
     for one in (trial, other):
         page = await trial.world.services[EvidenceReading].ledger(ALICE, one.trial_id)
         assert [entry.index for entry in page.items] == [0]
+
+
+async def test_a_version_of_a_model_shows_its_evidence(make_world):
+    trial = await governed_trial(make_world)
+    uuid = await trial.save(5)
+    made = await trial.world.services.context.read(lambda s: capture(s, s.get_one(CheckpointRow, uuid)))
+    assert made.governed is not None
+    assert made.governed.s_hash == trial.plan.s_hash
+    assert [(one.name, one.license, one.samples) for one in made.governed.sources] == [
+        ("trusted", "CC-BY-4.0", 30),
+        ("web", "unknown", 10),
+    ]
+    await change(trial.world, delete(EvidenceRow))
+    made = await trial.world.services.context.read(lambda s: capture(s, s.get_one(CheckpointRow, uuid)))
+    assert made.governed is None
