@@ -28,7 +28,7 @@ COMMANDS = {"governance": "What each source of samples may train, and what a che
 
 @click.group()
 def governance() -> None:
-    """What each source of samples may train, and what a checkpoint was learnt from."""
+    """Show what each source of samples may train, and what a checkpoint was learnt from."""
 
 
 @governance.command(short_help="Compile a policy against a model, and show the matrix.")
@@ -131,7 +131,10 @@ def make_model(target: str) -> Any:
 @governance.command(short_help="Check the signed evidence of a checkpoint.")
 @click.argument("uuid", metavar="UUID")
 @click.option(
-    "--key", metavar="HEX", help="Trust this public key alone, whatever the cluster says; repeatable.", multiple=True
+    "--key",
+    metavar="HEX",
+    help="Check the signature here, too, with this public key that you trust; repeatable.",
+    multiple=True,
 )
 @json_option
 @pass_invocation

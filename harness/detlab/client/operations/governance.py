@@ -68,7 +68,7 @@ def learnt_from(uuid: str) -> Flow[LearntFrom]:
             return LearntFrom(segments, matrices, trial)
         entries = [entry_of(one) for one in listed]
         own = lineage(entries, wanted)
-        for s_hash in dict.fromkeys(str(one.body["s_hash"]) for one in own):
+        for s_hash in dict.fromkeys(str(entry.body["s_hash"]) for entry in own):
             path = f"trials/{trial}/matrices/{quote(s_hash, safe='')}"
             found: MatrixView = yield Call("GET", path, parse=model(MatrixView))
             matrices[s_hash] = MatrixRecord.of(found.matrix)

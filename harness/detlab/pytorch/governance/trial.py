@@ -50,7 +50,8 @@ class GovernedTrial:
         dataset = getattr(loader, "dataset", None)
         self._source_of = source_lookup(dataset)
         if self._recorder is not None and self._source_of is not None:
-            self._recorder.roster = roster_of(self._source_of, len(dataset) if hasattr(dataset, "__len__") else None)
+            size = getattr(type(dataset), "__len__", None)
+            self._recorder.roster = roster_of(self._source_of, size(dataset) if callable(size) else None)
 
     def _govern(self, governed: Governed | None) -> None:
         """Train under a policy from now on."""

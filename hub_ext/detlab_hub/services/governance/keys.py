@@ -71,10 +71,10 @@ class SigningKeys(Service):
         Raises:
             Unavailable: The key cannot be read or made.
         """
-        if self._signer is None:
-            async with self._making:
-                self._signer = self._signer or await self._context.write(self._settled)
-        return self._signer
+        async with self._making:
+            if self._signer is None:
+                self._signer = await self._context.write(self._settled)
+            return self._signer
 
     def _settled(self, unit: UnitOfWork) -> Signer:
         settings = unit.settings
