@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from detlab.errors import DetlabError
 from detlab.export.contents import Contents
 from detlab.schemas.wire import CheckpointFile
-from detlab.schemas.wire.governance import SourceSummary
+from detlab.schemas.wire.governance.evidence import SourceSummary
 from detlab.schemas.wire.registry import Lineage, VersionView
 from detlab.visible import visible
 

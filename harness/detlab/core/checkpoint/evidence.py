@@ -9,7 +9,7 @@ from detlab.core.checkpoint.context import CheckpointContext, DummyCheckpointCon
 from detlab.errors import CheckpointError
 from detlab.governance.ledger import NOTHING
 from detlab.governance.refusals import Refusal
-from detlab.schemas.wire.governance import RecordMatrix, RefusalView, VerificationReply, VerifyCheckpoint
+from detlab.schemas.wire.governance.evidence import RecordMatrix, RefusalView, VerificationReply, VerifyCheckpoint
 
 
 def signs(checkpoint: CheckpointContext) -> bool:

@@ -24,7 +24,7 @@ from detlab.pytorch.checkpoint.files import STRUCTURE_FILE, read_state
 from detlab.pytorch.checkpoint.matching import as_named, check_state
 from detlab.pytorch.checkpoint.writer import CheckpointWriter
 from detlab.pytorch.metrics.reducer import to_cpu
-from detlab.schemas.wire.governance import METADATA_KEY
+from detlab.schemas.wire.governance.evidence import METADATA_KEY
 
 if TYPE_CHECKING:
     from detlab.pytorch.context.trial_context import PyTorchTrialContext

@@ -12,7 +12,7 @@ import torch
 
 from detlab.governance import Plan
 from detlab.governance.ledger import UNDECLARED
-from detlab.schemas.wire.governance import EpochOrder, GovernedSegment
+from detlab.schemas.wire.governance.evidence import EpochOrder, GovernedSegment
 
 MOST_EPOCHS = 1000
 """Whose order one segment has; of more, none is recorded."""

@@ -10,7 +10,7 @@ from detlab.schemas.script_names import MOST_CHARS, name_problem, normal
 from detlab.schemas.text_limits import DESCRIPTION_CHARS, NOTES_CHARS
 from detlab.schemas.wire.base import PersonRequest, Wire
 from detlab.schemas.wire.edits import Labels
-from detlab.schemas.wire.governance import EvidenceSummary
+from detlab.schemas.wire.governance.evidence import EvidenceSummary
 
 LABEL_CHARS = 64
 REASON_CHARS = 2000

@@ -30,7 +30,7 @@ from detlab.governance.verification import (
     verify,
 )
 from detlab.schemas.wire import CommitCheckpoint
-from detlab.schemas.wire.governance import (
+from detlab.schemas.wire.governance.evidence import (
     METADATA_KEY,
     GovernedSegment,
     RecordMatrix,
@@ -46,7 +46,7 @@ from detlab_hub.services.base.fencing import current_attempt
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.failures.diagnosis import REFUSED_COMMIT
 from detlab_hub.services.governance.keys import Signer, SigningKeys, public_keys
-from detlab_hub.store.queries import governance
+from detlab_hub.store.queries.registry import evidence as governance
 from detlab_hub.store.tables import CheckpointRow, EvidenceRow, ExperimentRow, LedgerRow, MatrixRow, TrialRow
 
 MATRIX_BYTES = 2 * 1024 * 1024
@@ -67,7 +67,7 @@ class SignedEntry:
     envelope: dict[str, Any] | None
 
 
-class Evidence(Service):
+class SignedEvidence(Service):
     """Signs, keeps and verifies."""
 
     def __init__(self, context: ServiceContext, keys: SigningKeys) -> None:

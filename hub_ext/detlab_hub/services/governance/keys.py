@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from detlab.errors import Conflict, NotFound, Unavailable
 from detlab.governance.evidence import PublicKey, ed25519_check, key_id, to_sign
-from detlab.schemas.wire.governance import RevokeKey, SigningKeyList, SigningKeyView
+from detlab.schemas.wire.governance.evidence import RevokeKey, SigningKeyList, SigningKeyView
 from detlab_hub.core.rights import Action, ObjectKind
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import check_administers
@@ -22,7 +22,7 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.store.queries import governance
+from detlab_hub.store.queries.registry import evidence as governance
 from detlab_hub.store.tables import SigningKeyRow
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import NotFound
 from detlab.governance.evidence import ed25519_check
 from detlab.governance.verification import intact
-from detlab.schemas.wire.governance import (
+from detlab.schemas.wire.governance.evidence import (
     EvidenceSummary,
     EvidenceView,
     LedgerEntryView,
@@ -26,7 +26,7 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.governance.evidence import stored_evidence
 from detlab_hub.services.governance.keys import key_view
-from detlab_hub.store.queries import governance
+from detlab_hub.store.queries.registry import evidence as governance
 from detlab_hub.store.tables import CheckpointRow, EvidenceRow, LedgerRow, MatrixRow, TrialRow
 
 PAGE = 50

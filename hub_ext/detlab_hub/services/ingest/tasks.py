@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from sqlalchemy.orm import Session
@@ -28,7 +29,7 @@ from detlab.schemas.wire import (
     StorageCredentials,
     TokenReply,
 )
-from detlab.schemas.wire.governance import VerificationReply, VerifyCheckpoint
+from detlab.schemas.wire.governance.evidence import VerificationReply, VerifyCheckpoint
 from detlab_hub.core.lifecycle.allocation import AllocationStarted, LeaveAcknowledged
 from detlab_hub.core.rights import Action, ObjectKind, Right, Thing, may, right_of
 from detlab_hub.services.admission import log_rate
@@ -45,7 +46,7 @@ from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
 from detlab_hub.services.checkpoints.removals import DELETED, announce, begin_removal, check_unneeded
 from detlab_hub.services.checkpoints.stores import StoreOperation, opened_by_master
-from detlab_hub.services.governance.evidence import Evidence, LedgerMovedError, SignedEntry, keep
+from detlab_hub.services.governance.evidence import LedgerMovedError, SignedEntry, SignedEvidence, keep
 from detlab_hub.services.ingest import points, records, rendezvous, storage_credentials
 from detlab_hub.services.ingest.rank_states import RankStates
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
@@ -67,7 +68,7 @@ _TRIES = 3
 class Tasks(Service):
     """The task API."""
 
-    def __init__(self, context: ServiceContext, policies: PolicyMatcher, evidence: Evidence) -> None:
+    def __init__(self, context: ServiceContext, policies: PolicyMatcher, evidence: SignedEvidence) -> None:
         super().__init__(context)
         self._policies = policies
         self._evidence = evidence
@@ -77,7 +78,7 @@ class Tasks(Service):
     @classmethod
     def made_for(cls, services: ServiceLookup) -> Self:
         """Make the one of a master."""
-        return cls(services.context, services[PolicyMatcher], services[Evidence])
+        return cls(services.context, services[PolicyMatcher], services[SignedEvidence])
 
     async def records(self, task: TaskCaller, batch: RecordBatch, node: int = 0) -> RecordAck:
         """Take a batch of records of one of the task's nodes; what is acknowledged is committed.
@@ -218,7 +219,7 @@ class Tasks(Service):
         for _ in range(_TRIES):
             signed = await self._evidence.signed(task, commit)
             try:
-                return await self._context.write(lambda unit: _commit(unit, task, commit, size, signed))  # noqa: B023
+                return await self._context.write(partial(_commit, task=task, commit=commit, size=size, signed=signed))
             except LedgerMovedError:
                 continue
         raise Unavailable(f"the ledger of trial {task.trial_id} changes all the time")

@@ -35,10 +35,10 @@ from detlab.schemas.wire import (
     TokenReply,
     Wire,
 )
-from detlab.schemas.wire.governance import RecordMatrix, VerificationReply, VerifyCheckpoint
+from detlab.schemas.wire.governance.evidence import RecordMatrix, VerificationReply, VerifyCheckpoint
 from detlab.schemas.wire.storage import CollectList, CollectReport
 from detlab_hub.core.rights import Action
-from detlab_hub.services.governance.evidence import Evidence
+from detlab_hub.services.governance.evidence import SignedEvidence
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.usertasks.checking_tasks import CheckingTasks
 from detlab_hub.services.usertasks.collection_tasks import CollectionTasks
@@ -233,7 +233,7 @@ class TrialMatrix(TaskRoute):
     @needs("task", cross_site="token", action=Action.ATTEMPT_GOVERN, status=204)
     async def put(self, body: RecordMatrix) -> None:
         """Record the matrix of the trial's policy and model, which its checkpoints name by hash."""
-        await self.services[Evidence].record_matrix(self.task, body)
+        await self.services[SignedEvidence].record_matrix(self.task, body)
 
 
 @route("task/metadata")

@@ -14,7 +14,7 @@ from detlab.core.checkpoint import evidence
 from detlab.governance import GovernanceError, Refusal
 from detlab.pytorch import Batch
 from detlab.pytorch.governance.trial import missing_state
-from detlab.schemas.wire.governance import GovernedSegment
+from detlab.schemas.wire.governance.evidence import GovernedSegment
 
 
 def segments(storage: str) -> dict[str, tuple[int, GovernedSegment]]:

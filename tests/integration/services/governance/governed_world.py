@@ -9,8 +9,8 @@ from services_scripted import DIGEST, config
 from detlab.governance import Plan, Policy, TrainedParameter, compile_policy
 from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
-from detlab.schemas.wire.governance import METADATA_KEY, RecordMatrix, VerifyCheckpoint
-from detlab_hub.services.governance.evidence import Evidence
+from detlab.schemas.wire.governance.evidence import METADATA_KEY, RecordMatrix, VerifyCheckpoint
+from detlab_hub.services.governance.evidence import SignedEvidence
 from detlab_hub.services.ingest.tasks import Tasks
 
 POLICY: dict[str, Any] = {
@@ -43,7 +43,7 @@ class GovernedTrialDouble:
         return self.task.caller.trial_id
 
     async def record(self) -> None:
-        await self.world.services[Evidence].record_matrix(
+        await self.world.services[SignedEvidence].record_matrix(
             self.task.caller, RecordMatrix(matrix=self.plan.matrix.body())
         )
 

@@ -21,13 +21,13 @@ from detlab.errors import CheckpointError, Conflict, Forbidden, NotFound, Unavai
 from detlab.governance import Policy, TrainedParameter, compile_policy
 from detlab.governance.evidence import ed25519_check, envelope, key_id, opened, to_sign
 from detlab.schemas.storage_types import StorageHolder
-from detlab.schemas.wire.governance import RecordMatrix, RevokeKey
+from detlab.schemas.wire.governance.evidence import RecordMatrix, RevokeKey
 from detlab_hub.services.base.audit import Audit
-from detlab_hub.services.governance.evidence import Evidence
+from detlab_hub.services.governance.evidence import SignedEvidence
 from detlab_hub.services.governance.keys import SigningKeys, folder_of, public_keys
 from detlab_hub.services.governance.reading import EvidenceReading
 from detlab_hub.services.registry.lineage import capture
-from detlab_hub.store.queries import governance
+from detlab_hub.store.queries.registry import evidence as governance
 from detlab_hub.store.tables import CheckpointRow, EvidenceRow, LedgerRow
 
 
@@ -97,7 +97,7 @@ async def test_what_is_no_segment_is_refused_and_a_matrix_that_is_none(make_worl
     body = trial.plan.matrix.body()
     for wrong in ({}, {**body, "scales": [[1.0]]}, {**body, "parameters": [["x" * 3_000_000, [1]]]}):
         with pytest.raises(CheckpointError):
-            await trial.world.services[Evidence].record_matrix(trial.task.caller, RecordMatrix(matrix=wrong))
+            await trial.world.services[SignedEvidence].record_matrix(trial.task.caller, RecordMatrix(matrix=wrong))
 
 
 async def test_t9_without_evidence_or_with_other_files_nothing_goes_on(make_world):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from detlab.schemas.wire import Wire
-from detlab.schemas.wire.governance import (
+from detlab.schemas.wire.governance.evidence import (
     EvidenceView,
     LedgerPage,
     MatrixView,

@@ -9,7 +9,7 @@ from detlab.client.operations.experiments import one
 from detlab.client.transport.calls import Call, Flow, model, valid_request
 from detlab.errors import NotFound
 from detlab.governance.ledger import TRANSITION, LedgerEntry, MatrixRecord, lineage
-from detlab.schemas.wire.governance import (
+from detlab.schemas.wire.governance.evidence import (
     EvidenceView,
     LedgerEntryView,
     LedgerPage,
