@@ -11,12 +11,15 @@ import re
 import stat
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 MARK = "tfevents"
 """In the name of each event file."""
 MOST_ENTRIES = 20_000
 """Of all folders of one search."""
+MOST_IN_FOLDER = 2_000
+"""Entries of one folder: one with a data set in it must not hide those beside it."""
 DEEPEST = 8
 _PASSED_OVER = frozenset({"node_modules", "__pycache__", "site-packages"})
 _OF_PROCESS = re.compile(r"tfevents\.(\d+)\..+\.(\d+)\.(\d+)(?:\.v2)?$")
@@ -33,10 +36,8 @@ def in_folders(folders: Iterable[Path]) -> list[Path]:
     while queue and left > 0:
         folder, depth = queue.popleft()
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            for entry in entries:
+            for entry in islice(entries, min(left, MOST_IN_FOLDER)):
                 left -= 1
-                if left <= 0:
-                    break
                 if MARK in entry.name:
                     found.append(Path(entry.path))
                 if depth < DEEPEST and entry.name not in _PASSED_OVER and not entry.name.startswith("."):

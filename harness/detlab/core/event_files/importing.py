@@ -34,8 +34,8 @@ MOST_MEDIA = 20_000
 ALL_OF_KEY, TENTH_OF_KEY = 500, 5_000
 """Of one key so many objects are kept; then each tenth, up to so many; then each hundredth."""
 _MOST_WARNINGS = 20
-_CLOCKS = 2.0
-"""Seconds by which clocks may differ, that of a file system's server included."""
+_CLOCKS = 0.5
+"""Seconds by which a clock may be put back while it is read: all are of one machine."""
 _TRAINER_TAGS = "detlab/"
 """Begin of the tags by which the trainer's own event files have what it reports."""
 _GROUPS = {
@@ -99,8 +99,10 @@ class EventImport:
         self._waiting: dict[Path, EventFile] = {}
         """Files without a first event."""
         self._followed: dict[Path, tuple[EventFile, str]] = {}
-        self._places: dict[Path, str] = {}
+        self._places: dict[Path, str] = {} if own is None else {own / "rank0": ""}
         """Folder -> what stands before the tags of its files."""
+        self._has_main = False
+        """Whether there is a folder whose tags stand alone."""
         self._copies: set[tuple[str, float]] = set()
         self._names: dict[str, str] = {}
         self._kept: Counter[str] = Counter()
@@ -202,8 +204,8 @@ class EventImport:
             parts = (self._places[above], *folder.relative_to(above).parts)
         else:
             said = _GROUPS.get(folder.name.lower())
-            alone = "" not in self._places.values()
-            parts = (said if said is not None else "" if alone else folder.name,)
+            parts = (said if said is not None else folder.name if self._has_main else "",)
+            self._has_main = self._has_main or said is None
         self._places[folder] = "/".join(part for part in parts if part)
         return self._places[folder]
 

@@ -27,6 +27,8 @@ from detlab.media.scores import MOST_BINS
 
 MOST_VALUES = 10_000
 """Of one event."""
+MOST_TAG = 1_000
+"""Characters of a tag."""
 MOST_TAGS = 10_000
 """Whose plugin is remembered, of one file."""
 MOST_NUMBERS = 100_000
@@ -95,11 +97,12 @@ def _seconds(value: float) -> float:
 
 def _take(event: LoggedEvent, message: bytes, plugins: MutableMapping[str, str]) -> None:
     """Add one value of a summary to an event."""
-    tag, plugin, found = "", "", {}
+    tag, plugin = "", ""
+    found: dict[int, Field] = {}
     for key, value in fields(message):
         match key:
             case 1:
-                tag = text(value)
+                tag = text(value)[:MOST_TAG]
             case 9:
                 plugin = _plugin(raw(value))
             case 2 | 4 | 5 | 6 | 8:
@@ -109,11 +112,11 @@ def _take(event: LoggedEvent, message: bytes, plugins: MutableMapping[str, str])
     if not tag or not found:
         return
     known = plugins.get(tag, plugin)
-    value = _value(*next(iter(found.items())), known)
-    if value is None:
+    said = _value(*next(iter(found.items())), known)
+    if said is None:
         event.left_out.add(known or "tensor")
     else:
-        event.values[tag.removesuffix(_TEXT_SUFFIX) if known == "text" else tag] = value
+        event.values[tag.removesuffix(_TEXT_SUFFIX) if known == "text" else tag] = said
 
 
 def _plugin(metadata: bytes) -> str:
