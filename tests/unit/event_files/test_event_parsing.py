@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detlab.core.event_files import records
-from detlab.core.event_files.messages import BadMessage, fields, numbers, signed
+from detlab.core.event_files.messages import BadEventMessage, fields, numbers, signed
 from detlab.core.event_files.records import RecordReader, checksum
 from detlab.core.event_files.summaries import LoggedEvent, read_event
 from detlab.media import MediaError, kinds
@@ -60,7 +60,7 @@ def test_no_bytes_make_the_reader_fail(data: bytes) -> None:
     found, state = read(data)
     assert state.offset <= len(data)
     for one in found:
-        with contextlib.suppress(BadMessage, OverflowError):
+        with contextlib.suppress(BadEventMessage, OverflowError):
             said(one)
 
 
@@ -122,7 +122,7 @@ def test_fields_are_read_as_they_were_written(number: int, data: bytes, real: fl
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_message_or_are_refused(data: bytes) -> None:
-    with contextlib.suppress(BadMessage):
+    with contextlib.suppress(BadEventMessage):
         list(fields(data))
 
 
@@ -140,14 +140,14 @@ def test_any_bytes_are_a_message_or_are_refused(data: bytes) -> None:
     ids=["cut off", "endless", "a length of 2**63", "a cut double", "a group", "an unknown type", "no number"],
 )
 def test_what_is_no_message_is_refused(data: bytes) -> None:
-    with pytest.raises(BadMessage):
+    with pytest.raises(BadEventMessage):
         list(fields(data))
 
 
 def test_numbers_are_bounded() -> None:
-    with pytest.raises(BadMessage):
+    with pytest.raises(BadEventMessage):
         numbers(bytes(8 * 11), "d", 10)
-    with pytest.raises(BadMessage):
+    with pytest.raises(BadEventMessage):
         numbers(bytes(7), "d", 10)
 
 
@@ -251,7 +251,7 @@ def test_a_histogram_of_tensorflow_2_is_read() -> None:
     ids=["uneven", "nan", "inf", "empty", "too many numbers", "too many strings"],
 )
 def test_a_value_that_is_none_is_refused(value: bytes) -> None:
-    with pytest.raises(BadMessage):
+    with pytest.raises(BadEventMessage):
         said(event(value_of("x", value, plugin("histograms"))))
 
 
@@ -283,7 +283,7 @@ def test_no_change_of_a_file_makes_reading_fail(data: st.DataObject) -> None:
     changed = bytearray(whole)
     for _ in range(data.draw(st.integers(min_value=1, max_value=4))):
         changed[data.draw(st.integers(min_value=0, max_value=len(changed) - 1))] = data.draw(st.integers(0, 255))
-    with contextlib.suppress(BadMessage, OverflowError):
+    with contextlib.suppress(BadEventMessage, OverflowError):
         for value in said(bytes(changed)).values.values():
             for one in value if isinstance(value, list) else []:
                 with contextlib.suppress(MediaError):

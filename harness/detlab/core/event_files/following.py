@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from detlab.core.event_files.finding import open_regular
-from detlab.core.event_files.messages import BadMessage
+from detlab.core.event_files.messages import BadEventMessage
 from detlab.core.event_files.records import MOST_RECORD, RecordReader
 from detlab.core.event_files.summaries import LoggedEvent, read_event
 
@@ -91,7 +91,7 @@ class EventFile:
     def _event(self, record: bytes) -> LoggedEvent | None:
         try:
             event = read_event(record, self._plugins)
-        except (BadMessage, OverflowError):
+        except (BadEventMessage, OverflowError):
             self.unreadable += 1
             return None
         if self.begun is None:

@@ -13,7 +13,7 @@ Field = int | bytes
 """A varint as an unsigned integer; everything else as its bytes: 8, 4, or as many as it says."""
 
 
-class BadMessage(ValueError):
+class BadEventMessage(ValueError):
     """Bytes that are no message."""
 
 
@@ -21,14 +21,14 @@ def fields(data: bytes) -> Iterator[tuple[int, Field]]:
     """Yield the number and the value of each field.
 
     Raises:
-        BadMessage: They are no message: cut off, of an unknown type, or with a length beyond their end.
+        BadEventMessage: They are no message: cut off, of an unknown type, or with a length beyond their end.
     """
     place, end = 0, len(data)
     while place < end:
         key, place = _varint(data, place)
         number, kind = key >> 3, key & 7
         if not number:
-            raise BadMessage("a field has no number")
+            raise BadEventMessage("a field has no number")
         if kind == VARINT:
             value, place = _varint(data, place)
             yield number, value
@@ -38,9 +38,9 @@ def fields(data: bytes) -> Iterator[tuple[int, Field]]:
         elif kind in {FIXED64, FIXED32}:
             length = 8 if kind == FIXED64 else 4
         else:
-            raise BadMessage(f"a field has the unknown type {kind}")
+            raise BadEventMessage(f"a field has the unknown type {kind}")
         if length > end - place:
-            raise BadMessage("a field goes beyond the end")
+            raise BadEventMessage("a field goes beyond the end")
         yield number, data[place : place + length]
         place += length
 
@@ -49,23 +49,23 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
     value = 0
     for count in range(_MOST_VARINT):
         if place >= len(data):
-            raise BadMessage("an integer is cut off")
+            raise BadEventMessage("an integer is cut off")
         byte = data[place]
         place += 1
         value |= (byte & 0x7F) << 7 * count
         if byte < 0x80:
             return value & 0xFFFFFFFFFFFFFFFF, place
-    raise BadMessage("an integer has more than 64 bits")
+    raise BadEventMessage("an integer has more than 64 bits")
 
 
 def signed(value: Field) -> int:
     """Return an integer of 64 bits with its sign.
 
     Raises:
-        BadMessage: The field is none.
+        BadEventMessage: The field is none.
     """
     if not isinstance(value, int):
-        raise BadMessage("a field is no integer")
+        raise BadEventMessage("a field is no integer")
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
@@ -73,10 +73,10 @@ def raw(value: Field) -> bytes:
     """Return the bytes of a field.
 
     Raises:
-        BadMessage: It is an integer.
+        BadEventMessage: It is an integer.
     """
     if isinstance(value, int):
-        raise BadMessage("a field is an integer, and should not be")
+        raise BadEventMessage("a field is an integer, and should not be")
     return value
 
 
@@ -89,11 +89,11 @@ def number(value: Field) -> float:
     """Return a number of floating point, of 4 or 8 bytes.
 
     Raises:
-        BadMessage: It has another size.
+        BadEventMessage: It has another size.
     """
     data = raw(value)
     if len(data) not in {4, 8}:
-        raise BadMessage(f"a number has {len(data)} bytes")
+        raise BadEventMessage(f"a number has {len(data)} bytes")
     return float(struct.unpack("<d" if len(data) == 8 else "<f", data)[0])
 
 
@@ -106,11 +106,11 @@ def numbers(value: Field, code: str, most: int) -> list[float]:
         most: How many there may be.
 
     Raises:
-        BadMessage: They are too many, or the last one is cut off.
+        BadEventMessage: They are too many, or the last one is cut off.
     """
     data, size = raw(value), struct.calcsize(f"<{code}")
     if len(data) % size or len(data) // size > most:
-        raise BadMessage(f"{len(data)} bytes are not at most {most} numbers of {size} bytes")
+        raise BadEventMessage(f"{len(data)} bytes are not at most {most} numbers of {size} bytes")
     return [float(one) for one in struct.unpack(f"<{len(data) // size}{code}", data)]
 
 
@@ -122,7 +122,7 @@ def integers(value: Field, most: int) -> list[float]:
     place = 0
     while place < len(value):
         if len(found) >= most:
-            raise BadMessage(f"there are more than {most} integers")
+            raise BadEventMessage(f"there are more than {most} integers")
         one, place = _varint(value, place)
         found.append(float(signed(one)))
     return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from detlab.core.event_files.messages import (
-    BadMessage,
+    BadEventMessage,
     Field,
     fields,
     integers,
@@ -67,7 +67,7 @@ def read_event(record: bytes, plugins: MutableMapping[str, str]) -> LoggedEvent:
         plugins: Tag -> what its values are, which a file need not say more than once; added to.
 
     Raises:
-        BadMessage: It is no event.
+        BadEventMessage: It is no event.
     """
     event = LoggedEvent()
     summaries: list[bytes] = []
@@ -86,7 +86,7 @@ def read_event(record: bytes, plugins: MutableMapping[str, str]) -> LoggedEvent:
                 continue
             seen += 1
             if seen > MOST_VALUES:
-                raise BadMessage(f"an event has more than {MOST_VALUES} values")
+                raise BadEventMessage(f"an event has more than {MOST_VALUES} values")
             _take(event, raw(value), plugins)
     return event
 
@@ -169,7 +169,7 @@ class Tensor:
         """Read one.
 
         Raises:
-            BadMessage: It is none, or has too many numbers.
+            BadEventMessage: It is none, or has too many numbers.
         """
         kind, content = 0, b""
         found: list[float] = []
@@ -187,7 +187,7 @@ class Tensor:
                 case 8:
                     strings.append(raw(value))
             if len(found) > MOST_NUMBERS or len(strings) > MOST_NUMBERS:
-                raise BadMessage(f"a tensor has more than {MOST_NUMBERS:,} values")
+                raise BadEventMessage(f"a tensor has more than {MOST_NUMBERS:,} values")
         if content and not found and kind in _CODES:
             found = numbers(content, _CODES[kind], MOST_NUMBERS)
         return cls(found, strings)
@@ -228,9 +228,9 @@ def _histogram(message: bytes) -> Histogram:
             case 7:
                 counts += numbers(value, "d", MOST_NUMBERS)
         if len(limits) > MOST_NUMBERS or len(counts) > MOST_NUMBERS:
-            raise BadMessage(f"a histogram has more than {MOST_NUMBERS:,} buckets")
+            raise BadEventMessage(f"a histogram has more than {MOST_NUMBERS:,} buckets")
     if len(limits) != len(counts) or not counts:
-        raise BadMessage(f"a histogram has {len(limits)} ends of {len(counts)} buckets")
+        raise BadEventMessage(f"a histogram has {len(limits)} ends of {len(counts)} buckets")
     # The outermost ends may be as far out as numbers go; what is known to be there lies between these two.
     return _binned([low, *(min(max(limit, low), high) for limit in limits)], counts)
 
@@ -238,14 +238,14 @@ def _histogram(message: bytes) -> Histogram:
 def _of_buckets(values: list[float]) -> Histogram:
     """Return a histogram whose buckets have both ends and a count each."""
     if len(values) % 3:
-        raise BadMessage(f"{len(values)} numbers are no buckets of three")
+        raise BadEventMessage(f"{len(values)} numbers are no buckets of three")
     return _binned([*values[0::3], values[-2]], values[2::3])
 
 
 def _binned(edges: list[float], counts: list[float]) -> Histogram:
     """Return a histogram of rising edges, with no more bins than can be shown."""
     if not all(math.isfinite(one) for one in (*edges, *counts)):
-        raise BadMessage("a histogram has ends or counts that are not finite")
+        raise BadEventMessage("a histogram has ends or counts that are not finite")
     kept_edges, kept, waiting = [edges[0]], [], 0.0
     for edge, count in zip(edges[1:], counts, strict=True):
         waiting += count
