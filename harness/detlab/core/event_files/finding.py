@@ -55,7 +55,7 @@ def open_in(processes: Iterable[int]) -> Iterator[tuple[Path, int]]:
             for name in os.listdir(place / "fd"):  # noqa: PTH208  (names are all that is wanted)
                 with contextlib.suppress(OSError):
                     target = os.readlink(place / "fd" / name)  # noqa: PTH115  (as text)
-                    if MARK in os.path.basename(target) and target.startswith("/") and _is_written(place, name):  # noqa: PTH119
+                    if target.startswith("/") and MARK in target.rpartition("/")[2] and _is_written(place, name):
                         yield Path(target), process
 
 

@@ -22,11 +22,9 @@ _POLYNOMIAL = 0x82F63B78
 
 
 def _table() -> tuple[int, ...]:
-    found = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (_POLYNOMIAL if byte & 1 else 0)  # noqa: PLW2901
-        found.append(byte)
+    found = list(range(256))
+    for _ in range(8):
+        found = [rest >> 1 ^ (_POLYNOMIAL if rest & 1 else 0) for rest in found]
     return tuple(found)
 
 
