@@ -118,6 +118,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import logout as logout
     from detlab.client.singleton import register_folder as register_folder
     from detlab.client.singleton import remove_view as remove_view
+    from detlab.client.singleton import restore_run as restore_run
     from detlab.client.singleton import run_notebook as run_notebook
     from detlab.client.singleton import save_view as save_view
     from detlab.client.singleton import search_trials as search_trials
@@ -235,6 +236,7 @@ _HOMES = {
         "get_run_metric",
         "get_run_output",
         "list_runs",
+        "restore_run",
         "undo",
         "whoami",
     ),

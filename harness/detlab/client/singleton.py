@@ -199,6 +199,7 @@ get_run = _of_current(Client.get_run)
 get_run_metric = _of_current(Client.get_run_metric)
 get_run_output = _of_current(Client.get_run_output)
 delete_run = _of_current(Client.delete_run)
+restore_run = _of_current(Client.restore_run)
 
 
 def login(

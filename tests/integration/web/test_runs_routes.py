@@ -16,7 +16,7 @@ RIGHTS = {
 }
 VALID_BODIES = {"tracked_run.report": {"records": []}}
 SAID = {
-    "GET runs": {"who": ["read"], "query": ["group", "job_type", "limit", "project", "skip", "status"]},
+    "GET runs": {"who": ["read"], "query": ["deleted", "group", "job_type", "limit", "project", "skip", "status"]},
     "POST runs": {
         "who": ["write"],
         "body": ["group", "job_type", "key", "name", "notes", "project", "started", "writer"],

@@ -274,6 +274,10 @@ async def test_runs_are_listed_shown_and_deleted_by_commands(place: Place) -> No
     assert json.loads(await place.run(DET, "run", "list", "--json")) == []
     said = await place.run(DET, "sync", code=1)
     assert "is deleted" in said
+    assert [one["id"] for one in json.loads(await place.run(DET, "run", "list", "--deleted", "--json"))] == [run]
+    assert "Restored" in await place.run(DET, "run", "undelete", "baseline")
+    assert "for good" in await place.run(DET, "run", "delete", run, "--forever", "--yes")
+    assert json.loads(await place.run(DET, "run", "list", "--deleted", "--json")) == []
 
 
 async def test_a_run_is_listed_by_what_its_script_prints_and_named_by_how_that_begins(place: Place) -> None:
@@ -313,6 +317,8 @@ async def test_anothers_run_is_answered_as_one_that_is_not_there(place: Place) -
             ("GET", f"runs/{run_id}/metrics?name=loss", None),
             ("GET", f"runs/{run_id}/logs", None),
             ("DELETE", f"runs/{run_id}", None),
+            ("DELETE", f"runs/{run_id}?forever=true", None),
+            ("POST", f"runs/{run_id}/restore", None),
             ("POST", f"runs/{run_id}/writers/a/records", {"records": []}),
         ):
             reply = await mallory.request(verb, path, json=body)
