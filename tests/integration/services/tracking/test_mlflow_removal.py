@@ -87,7 +87,9 @@ async def test_a_run_that_is_marked_comes_back_or_goes_for_good_and_its_project_
         assert (await call("DELETE", f"runs/{one}", forever="true"))[1]["id"] == one
         assert (await call("GET", f"runs/{one}"))[0] == 404
     settings = door.world.settings
-    assert [one for top in (settings.artifacts_dir, settings.media_dir) for one in top.rglob("*") if one.is_file()] == []
+    assert [
+        one for top in (settings.artifacts_dir, settings.media_dir) for one in top.rglob("*") if one.is_file()
+    ] == []
     assert (await projects.delete(ALICE, "Uncategorized", "cifar")).runs == 0
 
 
