@@ -433,7 +433,9 @@ class Run:
         if left:
             trouble = _trouble(self.folder.path / self._writer)
             why = f" ({trouble})" if trouble else ""
-            say(f"{left} of {self._records.last} records are on disk only{why}. Send them: det sync {word(self.dir)}")
+            first = "det login URL, then " if "no cluster found" in trouble else ""
+            send = f"Send them: {first}det sync {word(self.dir)}"
+            say(f"{left} of {self._records.last} records are on disk only{why}. {send}")
         elif unsent:
             say(f"{len(unsent)} artifacts are on disk only. Send them: det sync {word(self.dir)}")
 

@@ -267,6 +267,7 @@ async def test_runs_are_listed_shown_and_deleted_by_commands(place: Place) -> No
     shown = await place.run(DET, "run", "describe", "baseline")
     for text in ("FINISHED", "net.depth", "alice/Uncategorized/digits", "0.98"):
         assert text in shown
+    assert "there are loss, " in await place.run(DET, "run", "metrics", "baseline", "los", code=1)
     assert "trained" in await place.run(DET, "run", "logs", "baseline", "--tail", "5")
     table = await place.run(DET, "run", "metrics", "baseline", "loss", "--csv")
     assert len(table.splitlines()) == 52
@@ -284,6 +285,7 @@ async def test_a_run_is_listed_by_what_its_script_prints_and_named_by_how_that_b
     for key in ("baseline", "baseball"):
         await place.http().post("runs", json={"key": key, "writer": "a", "project": "digits"})
     listed = await place.get("runs", project="digits")
+    assert {one["name"] for one in listed["items"]} == {"baseline", "baseball"}, "what it was named by is its name"
     assert {one["key"] for one in listed["items"]} == {"baseline", "baseball"}
     table = await place.run(DET, "run", "list", COLUMNS="200")
     assert "baseline" in table

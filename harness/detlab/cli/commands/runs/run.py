@@ -8,6 +8,7 @@ from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.logs import line_text
 from detlab.cli.output.printing import clean, duration, facts, moment, say, table
+from detlab.cli.output.unknown_names import no_such_name
 from detlab.client.operations.runs import runs
 from detlab.schemas.wire.runs import RunView
 
@@ -125,8 +126,12 @@ def metrics(invocation: Invocation, run_id: str, name: str) -> None:
     Example:
       det run metrics 6f0c… loss --csv
     """
-    found = invocation.client.session.run(runs.run_points(run_id, name))
-    if invocation.answered(found if invocation.as_json else found.steps, f"Run {clean(run_id)} has no such metric."):
+    session = invocation.client.session
+    found = session.run(runs.run_points(run_id, name))
+    if not found.steps:
+        known = session.run(runs.run(run_id)).metrics
+        raise no_such_name(f"run {run_id} has no metric {name!r}", name, known, hint=f"det run describe {run_id}")
+    if invocation.answered(found):
         return
     rows = [
         (step, value, moment(time)) for step, value, time in zip(found.steps, found.values, found.times, strict=True)
