@@ -10,7 +10,7 @@ import { Menu, type Action } from '../common';
 import { useAct } from '../common/load';
 import { nameText } from '../common/text';
 import { closed, ownersAlone } from '../view/actions';
-import { Sharing } from '../view/Sharing';
+import { Sharing } from '../workspaces/Sharing';
 import { useTeams } from '../workspaces/load';
 import { MoveExperiment } from '../workspaces/MoveExperiment';
 import { Continue } from './Continue';

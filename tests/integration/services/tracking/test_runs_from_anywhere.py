@@ -146,7 +146,7 @@ async def test_it_is_a_run_to_clients_of_mlflow_too_with_its_files(place: Place)
 
 async def test_an_offline_week_is_sent_later_by_a_command_and_again_without_doubles(place: Place) -> None:
     said = await place.script(TRAINING, DET_URL="", DET_TOKEN="")
-    assert "Send them: det sync" in said
+    assert "Log in: det login URL. Send them: det sync" in said
     reply = await place.http().get("runs/baseline")
     assert reply.status_code == 404
     # The token has expired meanwhile.

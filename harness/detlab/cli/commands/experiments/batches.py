@@ -160,7 +160,7 @@ def _told(invocation: Invocation, act: str, reply: BatchReply) -> int:
     before = sum(one.result == "unchanged" for one in reply.items)
     done = len(reply.items) - len(refused) - before
     if len(reply.items) > 1:
-        parts = [f"{counted(done, 'experiment')} {_DONE[act]}", f"{before} as before" * bool(before)]
+        parts = [f"{counted(done, 'experiment')} {_DONE[act]}", f"{before} before" * bool(before)]
         say(", ".join([part for part in parts if part] + [f"{len(refused)} not"] * bool(refused)))
     tell_undo(reply.undo)
     return 1 if refused else 0

@@ -42,8 +42,8 @@ def remove_run(s: Session, row: TrackedRunRow) -> list[str]:
     mine = TrackedFileRow.run_id == row.id
     saved = select(CheckpointRow.uuid).where(CheckpointRow.run_id == row.id)
     roots = [*s.scalars(select(TrackedFileRow.root).where(mine).distinct()), *s.scalars(saved)]
-    for table in (RemovalRow, BookmarkRow, ReferenceRow):
-        s.execute(delete(table).where(table.uuid.in_(saved)))
+    for noted in (RemovalRow, BookmarkRow, ReferenceRow):
+        s.execute(delete(noted).where(noted.uuid.in_(saved)))
     for table in (
         CheckpointRow,
         MediaRow,
