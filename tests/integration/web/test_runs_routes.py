@@ -21,6 +21,7 @@ SAID = {
         "who": ["write"],
         "body": ["group", "job_type", "key", "name", "notes", "project", "started", "writer"],
     },
+    "DELETE runs/{run_id}": {"who": ["write"], "query": ["forever"]},
     "GET runs/{run_id}/curves": {"who": ["read"], "query": ["max_points", "name", "skip"]},
     "GET runs/{run_id}/files": {"who": ["read"], "query": ["skip"]},
     "GET runs/{run_id}/file": {"who": ["read"], "query": ["path"]},
