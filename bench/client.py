@@ -1,4 +1,4 @@
-"""What one report of a metric costs the training loop: `report_metrics` beside TensorBoard, W&B and MLflow.
+"""What one report of a metric costs the loop: `report_metrics` and `det.log` beside TensorBoard, W&B and MLflow.
 
     python bench/client.py                        all of it, medians of five processes each
     python bench/client.py --quick --no-peers     is ours in order? a few seconds
@@ -88,6 +88,28 @@ def ours(calls: int, names: int) -> dict[str, list[float]]:
     return found
 
 
+def logging(calls: int) -> None:
+    """Be a script that no cluster started: log so often, and print the times."""
+    import detlab
+
+    run = detlab.init(mode="offline", code=False, output=False)
+    taken = measure(lambda step, value: run.log({"loss": value}, step), calls)
+    run.finish()
+    print(json.dumps(taken))
+
+
+def logged(calls: int) -> list[float]:
+    """Run one script's process; return its times."""
+    with tempfile.TemporaryDirectory(prefix="detlab-bench-") as folder:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("DET_")}
+        command = [sys.executable, str(Path(__file__).resolve()), "--logging", str(calls)]
+        done = subprocess.run(command, env=kept, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the script failed:\n{done.stderr}")
+    found: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
 def per_call(taken: list[float]) -> float:
     """Return microseconds of one call, without the hundredth that took longest."""
     return statistics.fmean(sorted(taken)[: -max(len(taken) // 100, 1)]) * 1e6
@@ -108,15 +130,19 @@ def main() -> int:
     def more(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="beside whom")
         parser.add_argument("--inside", nargs=2, type=int, help=argparse.SUPPRESS)
+        parser.add_argument("--logging", type=int, help=argparse.SUPPRESS)
 
     given = options(__doc__ or "", more)
     if given.inside:
         inside(*given.inside)
         return 0
+    if given.logging:
+        logging(given.logging)
+        return 0
     calls = 500 if given.quick else CALLS
     asked = {name: PEERS[name] for name in given.peers}
     why = {name: absent(environment, given) for name, (environment, _) in asked.items()}
-    taken: dict[str, list[list[float]]] = {name: [] for name in ("one", "ten", "floor", *asked)}
+    taken: dict[str, list[list[float]]] = {name: [] for name in ("one", "ten", "log", "floor", *asked)}
     with tempfile.TemporaryDirectory(prefix="detlab-bench-") as name, ExitStack() as stack:
         folder = Path(name)
         address = ""
@@ -127,6 +153,7 @@ def main() -> int:
             taken["one"].append(one["taken"])
             taken["floor"].append(one["floor"])
             taken["ten"].append(ours(calls, 10)["taken"])
+            taken["log"].append(logged(calls))
             for peer, (environment, _) in asked.items():
                 if not why[peer]:
                     count = max(calls // 10, 50) if peer == "mlflow" else calls
@@ -138,6 +165,7 @@ def main() -> int:
     figures = [
         figure("detlab report_metrics, one metric", taken["one"], beside(GOAL, THEN, peer_now)),
         figure("detlab report_metrics, ten metrics", taken["ten"]),
+        figure("detlab det.log in a script, one metric", taken["log"], GOAL),
         figure("floor: one write of that line", taken["floor"]),
     ]
     for peer, (_, label) in asked.items():

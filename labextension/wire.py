@@ -20,8 +20,10 @@ from detlab.schemas.wire import (
     comparison,
     continuing,
     finding,
+    media,
     projects,
     registry,
+    runs,
     saved_views,
     storage,
     workspaces,
@@ -41,6 +43,8 @@ RECEIVED = (
     *(comparison.RunComparison, comparison.RunCurves, comparison.CodeComparison),
     *(workspaces.WorkspaceList, workspaces.MemberList, projects.ProjectList),
     *(finding.FoundTrials, finding.ExperimentPage, finding.Completions, saved_views.SavedViewList),
+    *(media.MediaPage, media.MediaKeyList, media.MediaStepList),
+    *(runs.RunViewList, runs.RunCurveList, runs.RunFileList),
     batches.BatchReply,
 )
 SENT = (

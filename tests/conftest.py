@@ -39,6 +39,27 @@ settings.load_profile("shared-machine")
 
 _numbers = itertools.count(1)
 
+_failed: dict[str, None] = {}
+"""Ids of tests that failed in this run, in order."""
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed:
+        _failed[report.nodeid] = None
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.failed:
+        _failed[report.nodeid] = None
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Leave the ids of failed tests in the file that `DETLAB_FAILED_TESTS` names, for `again.sh`."""
+    path = os.environ.get("DETLAB_FAILED_TESTS")
+    if path and not hasattr(session.config, "workerinput"):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("".join(f"{name}\n" for name in _failed), encoding="utf-8")
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[postgres.Server]:
@@ -65,6 +86,13 @@ def docker_engine() -> Iterator[docker_testbed.Engine]:
         yield found
     finally:
         docker_testbed.down(found.directory)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse ids with addresses of objects: workers would disagree about what there is, and run nothing."""
+    unsteady = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if unsteady:
+        raise pytest.UsageError(f"the id has the address of an object, give ids=[…]: {unsteady[0]}")
 
 
 @pytest.hookimpl(wrapper=True)

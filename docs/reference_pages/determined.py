@@ -119,6 +119,7 @@ OPTIONS: dict[str, str] = {
     "tensorboard list": _LIST,
     "tensorboard logs": _TASK_LOGS,
     "tensorboard kill": "force",
+    "task create": "include project_id config follow fork",
     "task list": "csv json",
     "task logs": _TASK_LOGS,
     "job list": "resource-pool limit offset reverse json yaml table csv pages",

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from reference_pages.docstrings import class_section, doc_of, fields_section, function_section
+from reference_pages.docstrings import (
+    class_section,
+    doc_of,
+    fields_section,
+    first_sentence,
+    function_section,
+    signature,
+)
 from reference_pages.markdown import page, table
 
 
@@ -24,6 +31,7 @@ preempted, and `det.get_cluster_info()` is None. What the profiler says of GPUs 
         ("core_context.preempt", core.PreemptContext),
         ("core_context.distributed", core.DistributedContext),
         ("core_context.searcher", core.SearcherContext),
+        ("core_context.artifacts", core.ArtifactContext),
         ("core_context.experimental", core.ExperimentalCoreContext),
     ]
     enums = [
@@ -47,12 +55,28 @@ preempted, and `det.get_cluster_info()` is None. What the profiler says of GPUs 
         function_section("det.get_cluster_info", info.get_cluster_info),
         fields_section("det.ClusterInfo", info.ClusterInfo),
         fields_section("det.TrialInfo", info.TrialInfo),
+        _media(),
         f"## det.InvalidHP\n\n{doc_of(InvalidHP)}",
         "## Choices\n\n"
         + table(
             ("", "values"), [(f"`det.core.{e.__name__}`", ", ".join(f"`{m}`" for m in e.__members__)) for e in enums]
         ),
     )
+
+
+def _media() -> str:
+    """The types of what a run logs beyond numbers, with what each takes."""
+    from detlab import media
+
+    types = [getattr(media, name) for name in media.__all__ if _derives(getattr(media, name), media.Media)]
+    rows = [(f"`det.{cls.__name__}{signature(cls.__init__)}`", first_sentence(cls.__doc__)) for cls in types]
+    how = "[What each takes, and where it is shown](../how-to/log-images-and-tables.md)."
+    return f"## Media\n\nFor `core_context.train.report_media`. {how}\n\n" + table(("type", ""), rows)
+
+
+def _derives(value: object, base: type) -> bool:
+    """Whether a value is a class derived from another one, and not that one."""
+    return isinstance(value, type) and issubclass(value, base) and value is not base
 
 
 def _rest(cls: type) -> list[str]:
@@ -63,7 +87,7 @@ def _rest(cls: type) -> list[str]:
 def client() -> str:
     """The page of the Python client."""
     from detlab import client as sdk
-    from detlab import viz
+    from detlab import experiment, remote_functions, viz
 
     intro = """
 What commands and magics do, as Python: `from detlab.client import Client`. Without arguments a client finds the cluster
@@ -78,11 +102,18 @@ used only where `DET_USE_PROXY=1`, by `det` too, and never for a master on this 
         experiment.top_checkpoint().download("best")
 """
     classes = [sdk.Client, sdk.Experiment, sdk.Trial, sdk.Checkpoint]
+    artifacts = [sdk.Artifact, sdk.ArtifactVersion, sdk.ArtifactCollection]
     figures = "## Figures\n\n[How to plot a search](../how-to/plot-a-search.md) shows them at work."
     return page(
         "Python client",
         intro,
-        *(class_section(cls.__name__, cls, inherited=True) for cls in classes),
+        *(class_section(cls.__name__, cls, inherited=True) for cls in (*classes, *artifacts)),
+        function_section("det.remote", remote_functions.remote)
+        + "\n\n[Run a function on the cluster](../how-to/run-a-function-on-the-cluster.md) shows it at work.",
+        class_section("RemoteFunction", remote_functions.RemoteFunction),
+        class_section("RemoteCall", remote_functions.RemoteCall),
+        class_section("RemoteCalls", remote_functions.RemoteCalls),
+        function_section("det.experiment.create", experiment.create),
         figures,
         *(function_section(f"detlab.viz.{name}", getattr(viz, name)) for name in viz.__all__),
     )

@@ -120,6 +120,7 @@ def pytorch() -> str:
     """The page of the trainer, from signatures and docstrings."""
     from detlab import pytorch as trainer
     from detlab.errors import CheckpointError
+    from detlab.pytorch import experimental
     from detlab.pytorch.callback import HOOKS, CallbackFailed
     from detlab.pytorch.checkpoint.files import StateMismatch
     from detlab.pytorch.checkpoint.manager import KEPT_NAMES
@@ -163,6 +164,11 @@ container: `pytorch.Batch([10, 50])` is due after 10 and after 50 batches.
         class_section("MetricReducer", trainer.MetricReducer),
         f"## Checkpoints\n\n{checkpoint.strip()}",
         function_section("load_trial_from_checkpoint_path", trainer.load_trial_from_checkpoint_path),
+        function_section("torch_batch_process", experimental.torch_batch_process)
+        + "\n\nIt is in `detlab.pytorch.experimental`, as are these classes."
+        + " [Run batch inference](../how-to/run-batch-inference.md) shows them at work.",
+        class_section("TorchBatchProcessor", experimental.TorchBatchProcessor),
+        class_section("TorchBatchProcessorContext", experimental.TorchBatchProcessorContext, inherited=True),
         f"## Environment\n\n{ENVIRONMENT.strip()}",
         "## Errors\n\n" + table(("error", ""), [(f"`{e.__name__}`", first_sentence(e.__doc__)) for e in errors]),
         "## What differs from Determined\n\n" + table(("", "Determined 0.38", "detlab"), DIFFERENCES),

@@ -63,7 +63,6 @@ def _launches(module: str) -> bool:
 
 NOT_YET = (
     Absent("templates on the master", lambda: command_of("template") is not None),
-    Absent("DeepSpeed", lambda: _launches("deepspeed") or _strategy("deepspeed")),
     Absent("Horovod", lambda: _launches("horovod")),
     Absent("FSDP", lambda: _strategy("fsdp")),
     Absent(

@@ -38,11 +38,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import sys
+import traceback
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 Level = Literal["error", "warning"]
+_OURS = __file__.removesuffix("errors.py")
+_SHOWN_FRAMES = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,6 +96,24 @@ class DetlabError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows: the lines of the caller's code, and what happened, not detlab's own calls."""
+        mine = [frame for frame in traceback.extract_tb(self.__traceback__) if _is_the_users(frame)]
+        shown = mine if len(mine) <= _SHOWN_FRAMES else [mine[0], *mine[1 - _SHOWN_FRAMES :]]
+        where = [f"{_in_notebook(one.filename)}, line {one.lineno}\n----> {one.lineno} {one.line}\n" for one in shown]
+        return [*where, f"\x1b[0;31m{type(self).__name__}\x1b[0m: {self}"]
+
+
+def _is_the_users(frame: traceback.FrameSummary) -> bool:
+    return not frame.filename.startswith((_OURS, "<frozen")) and f"{os.sep}site-packages{os.sep}" not in frame.filename
+
+
+def _in_notebook(path: str) -> str:
+    """Return the file of some code for a person: of a notebook's cell, the cell as IPython calls it."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    named = None if shell is None else shell.compile.format_code_name(path)
+    return f"File {path}" if named is None else " ".join(named)
 
 
 class ConfigError(DetlabError):

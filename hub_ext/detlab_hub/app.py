@@ -179,6 +179,10 @@ class DetHub(Application):
     artifact_limit_mb = Integer(10_240, help="Most that one file may have which a client of MLflow uploads.").tag(
         config=True
     )
+    media_objects = Integer(
+        50_000, min=0, help="Images, tables and other media that one trial may log; further ones are left out."
+    ).tag(config=True)
+    media_mb = Integer(5_120, min=0, help="Most that the media of one trial may have in all.").tag(config=True)
     tasks_keep_days = Float(
         30.0,
         min=0,
@@ -347,6 +351,8 @@ class DetHub(Application):
             bundle_limit=self.bundle_limit_mb * 1024 * 1024,
             outputs_limit=self.outputs_limit_mb * 1024 * 1024,
             artifact_limit=self.artifact_limit_mb * 1024 * 1024,
+            media_objects=self.media_objects,
+            media_bytes=self.media_mb * 1024 * 1024,
             default_runtime=self.default_runtime,
             default_image=dict(self.default_image),
             uids=self._uids(),

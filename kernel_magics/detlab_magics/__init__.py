@@ -6,6 +6,7 @@ from typing import Any
 def load_ipython_extension(ipython: Any) -> None:
     """Register the magics. Nothing is asked of the network."""
     from detlab_magics.experimentmagics import ExperimentMagics
+    from detlab_magics.governancemagics import GovernanceMagics
     from detlab_magics.magics import DetMagics
     from detlab_magics.taskmagics import TaskMagics
 
@@ -13,6 +14,7 @@ def load_ipython_extension(ipython: Any) -> None:
     ipython.register_magics(magics)
     ipython.register_magics(ExperimentMagics(ipython, magics.session))
     ipython.register_magics(TaskMagics(ipython, magics.session))
+    ipython.register_magics(GovernanceMagics(ipython, magics.session))
     magics.install()
 
 

@@ -338,5 +338,8 @@ def listing(session: KernelSession, *, active: bool, limit: int) -> Listing:
     """
     if limit < 1:
         raise MagicError("--limit must be 1 or more")
-    found = [e.view for e in session.client().list_experiments(limit=max(limit, RECENT) if active else limit)]
+    client = session.client()
+    found = [e.view for e in client.list_experiments(limit=max(limit, RECENT) if active else limit)]
+    if not found and not active:
+        return Listing([], active, hidden=len(client.list_experiments(limit=limit, archived=True)))
     return Listing([e for e in found if not (active and e.state.terminal)][:limit], active)

@@ -70,7 +70,7 @@ def compare(
     metrics: Sequence[str] = (),
     group: str = "validation",
     log_y: bool = False,
-    against: Any = "batches",
+    against: Any = "steps",
 ) -> tuple[Any, ComparisonTables]:
     """Return the figure and the tables of a comparison.
 

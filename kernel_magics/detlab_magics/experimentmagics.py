@@ -293,7 +293,7 @@ class ExperimentMagics(Magics):
     @argument("--trials", action="store_true", help="the ids are those of trials")
     @argument("--metric", action="append", metavar="NAME", help="draw and list this metric; may be given several times")
     @argument("--group", default="validation", help="the metrics' group; default validation")
-    @argument("--against", choices=("batches", "time"), default="batches", help="the axis of the curves")
+    @argument("--against", choices=("steps", "time", "batches"), default="steps", help="the axis of the curves")
     @argument("--log-y", action="store_true", help="logarithmic axes of the metrics")
     @line_magic
     @short_errors

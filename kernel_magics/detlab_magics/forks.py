@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from detlab.client.submission import fork_of
+from detlab.client.submission import added_keys, fork_of
 from detlab_magics.cells.prepare import PreparedSubmission
+from detlab_magics.plaintext import plain
 
 if TYPE_CHECKING:
     from detlab_magics.kernel import KernelSession
@@ -27,4 +28,6 @@ def of_experiment(
 ) -> PreparedSubmission:
     """Return what is submitted as a fork: with the code of the experiment, unless a folder of one's own is sent."""
     view = session.client().get_experiment(experiment_id).view
+    for said in added_keys(view.config or {}, prepared.config):
+        print(plain(said, 300))
     return dataclasses.replace(prepared, forked_from=view.id, code=None if own_code else view.bundle, own_code=own_code)

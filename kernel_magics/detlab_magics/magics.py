@@ -16,6 +16,7 @@ from IPython.display import display
 
 from detlab_magics.errors import MagicError
 from detlab_magics.experimentmagics import ExperimentMagics
+from detlab_magics.governancemagics import GovernanceMagics
 from detlab_magics.kernel import KernelSession
 from detlab_magics.magic_lines import short_errors
 from detlab_magics.taskmagics import TaskMagics
@@ -131,7 +132,7 @@ def _only_comments(lines: list[str]) -> bool:
 
 def magic_functions() -> dict[str, Any]:
     """Return the magics by name."""
-    found = {**vars(DetMagics), **vars(ExperimentMagics), **vars(TaskMagics)}
+    found = {**vars(DetMagics), **vars(ExperimentMagics), **vars(GovernanceMagics), **vars(TaskMagics)}
     return {name: found[name] for name in sorted(found) if name.startswith("det") and name not in _HIDDEN}
 
 

@@ -36,6 +36,13 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def _trials(e: ExperimentView) -> str:
+    """Return how many trials an experiment has, and how many of them failed."""
+    failed = e.trials.get("ERROR", 0)
+    known = sum(count for state, count in e.trials.items() if state != "RUNNING") or e.trials_total or "–"
+    return f"{known}, {failed} failed" if failed else str(known)
+
+
 @dataclass(frozen=True)
 class StatusTable:
     """The answer of %det."""
@@ -75,6 +82,8 @@ class Listing:
 
     experiments: list[ExperimentView]
     active: bool
+    hidden: int = 0
+    """Archived ones, if there are no others."""
 
     HEADER = ("id", "name", "state", "trials", "best", "progress")
 
@@ -85,8 +94,8 @@ class Listing:
                 str(e.id),
                 plain(e.name, 60),
                 f"{state_word(e)}, no result" if without_result(e) else state_word(e),
-                str(sum(v for k, v in e.trials.items() if k != "RUNNING") or e.trials_total or "–"),
-                f"{plain(e.metric, 24)} {number(e.best.value)}" if e.best else "–",
+                _trials(e),
+                f"{plain(e.metric, 24)} {number(e.best.value)}{' (trial failed)' * e.best.failed}" if e.best else "–",
                 f"{100 * e.progress:.0f} %",
             ]
             for e in self.experiments
@@ -104,4 +113,6 @@ class Listing:
     def _empty(self) -> str:
         if self.active:
             return "No active experiments. %det_list shows ended ones."
+        if self.hidden:
+            return f"All experiments are archived ({self.hidden}): %det_watch ID shows one."
         return "No experiments yet. Submit one with %%det_experiment (%%det_experiment? shows how)."

@@ -87,7 +87,7 @@ def borrow(session: KernelSession, wish: Borrow, variables: MutableMapping[str, 
     if wish.detach:
         print(f"{task.id} runs in the background: %det_run {task.id} shows it and returns its variables")
     else:
-        Following(task, session.modules, variables).until_end(session)
+        Following(task, session.modules, variables).until_end()
     return task
 
 
@@ -106,7 +106,7 @@ def attach(session: KernelSession, task_id: str, variables: MutableMapping[str, 
             hint=f"det task logs {task.id}",
         )
     own = task.view.owner == client.whoami().name
-    Following(task, session.modules, variables, own=own).until_end(session)
+    Following(task, session.modules, variables, own=own).until_end()
     return task
 
 

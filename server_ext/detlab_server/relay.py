@@ -24,6 +24,9 @@ _WORDS = r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,254}[A-Za-z0-9])?"
 PARTS = {
     "experiment_id": _DIGITS,
     "trial_id": _DIGITS,
+    "run_id": r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}",
+    "media_id": _DIGITS,
+    "object_id": _DIGITS,
     "job_id": _NAME,
     "task_id": _NAME,
     "agent_id": rf"(?!(?:enrolments|enrol|connect|records)/){_NAME}",
@@ -46,11 +49,24 @@ def _pattern(path: str) -> str:
 
 
 RELAYED = re.compile("|".join(f"(?:{_pattern(path)})" for path in PATHS))
-PASSED_HEADERS = ("content-type", "cache-control", "retry-after", "content-disposition", "content-length")
+PASSED_HEADERS = (
+    *("content-type", "cache-control", "retry-after", "content-disposition", "content-length"),
+    *("content-range", "accept-ranges"),
+)
 SHOWN_TYPES = ("application/json", "application/x-ndjson")
 """Content types that a browser may display under this server's own address; all others are downloads."""
 ANSWER_SECONDS = 60.0
 """The longest silence of the master. A stream is never so long without a keep-alive."""
+
+
+DOWNLOAD_POLICY = "sandbox; default-src 'none'; frame-ancestors 'self'"
+"""Of what is no JSON: whatever opens it, it is nobody."""
+
+
+def _policy(said: str) -> str:
+    """Return the content policy of a file: the master's, if it holds the file in an origin of its own, else ours."""
+    first, *allowed = said.partition(";")[0].split() or [""]
+    return said if first == "sandbox" and set(allowed) <= {"allow-scripts"} else DOWNLOAD_POLICY
 
 
 def parts_of(path: str) -> list[str]:
@@ -145,6 +161,8 @@ class RelayHandler(GuardedHandler):
         headers = {"Authorization": f"Bearer {address.token or ''}", "Accept-Encoding": "identity"}
         if self.request.body:
             headers["Content-Type"] = "application/json"
+        if "Range" in self.request.headers:  # a player of video asks for parts
+            headers["Range"] = self.request.headers["Range"]
         url = f"{address.url}api/v1/{path}{'?' + self.request.query if self.request.query else ''}"
         method = self.request.method or "GET"
         try:
@@ -160,6 +178,9 @@ class RelayHandler(GuardedHandler):
                     self.set_header("X-Content-Type-Options", "nosniff")
                     if "content-disposition" not in reply.headers:
                         self.set_header("Content-Disposition", "attachment")
+                    self.set_header(
+                        "Content-Security-Policy", _policy(reply.headers.get("content-security-policy", ""))
+                    )
                 if failure:
                     self.write(failure)
                 else:

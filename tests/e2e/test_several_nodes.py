@@ -14,6 +14,7 @@ import yaml
 from spine_lab import Lab, lab_of, until
 
 from detlab.client.resources import Trial
+from detlab.errors import ResourcesError
 from testbed.agents import Agent, printed_agent
 from testbed.cluster import Cluster, running_cluster
 
@@ -135,6 +136,51 @@ def test_a_trial_over_two_agents_has_the_loss_of_one_process(lab: Lab, code: Pat
     chief = over_two.view.agent_id
     (other,) = {agent.id for agent in lab.client.list_agents()} - {chief}
     assert said == {(0, f"rank 0 of 2 on {chief}"), (1, f"rank 1 of 2 on {other}")}
+
+
+SUMS = """
+import os
+import torch, torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.ones(1) * (dist.get_rank() + 1)
+dist.all_reduce(total)
+print("rank", dist.get_rank(), "of", dist.get_world_size(), "on", os.environ["DET_AGENT_ID"], "sum", int(total))
+"""
+
+
+def test_a_command_over_two_agents_is_one_group_of_processes_and_an_ordinary_one_is_refused(
+    lab: Lab, tmp_path: Path
+) -> None:
+    (tmp_path / "sums.py").write_text(SUMS)
+    config = {
+        "entrypoint": "python3 -m detlab.launch.torch_distributed sums.py",
+        "resources": {"slots": 2},
+        "environment": {"environment_variables": ["OMP_NUM_THREADS=1"]},
+    }
+    with pytest.raises(ResourcesError, match="the largest agent has 1"):
+        lab.client.create_task("command", config, tmp_path)
+    config["resources"] = {"slots": 2, "is_single_node": False}
+    task = lab.client.create_task("command", config, tmp_path)
+    assert task.wait(2 * MINUTE).value == "COMPLETED", [line.text for line in task.logs()]
+    agents = {agent.id for agent in lab.client.list_agents()}
+    assert {slot.partition("/")[0] for slot in task.view.slots} == agents
+    chief = task.view.agent_id
+    (other,) = agents - {chief}
+    said = {line.text for line in task.logs() if line.text.startswith("rank ")}
+    assert said == {f"rank 0 of 2 on {chief} sum 3", f"rank 1 of 2 on {other} sum 3"}
+
+
+def test_a_node_of_a_command_that_fails_ends_the_others(lab: Lab, tmp_path: Path) -> None:
+    script = (
+        "import sys, time, detlab\nif detlab.get_cluster_info().container_rank:\n    sys.exit(7)\ntime.sleep(600)\n"
+    )
+    (tmp_path / "fails.py").write_text(script)
+    resources = {"slots": 2, "is_single_node": False}
+    task = lab.client.create_task("command", {"entrypoint": "python3 fails.py", "resources": resources}, tmp_path)
+    assert task.wait(MINUTE).value == "ERROR"
+    assert task.exit_code == 7
+    assert not [slot for agent in lab.client.list_agents() for slot in agent.slots if slot.allocation_id]
 
 
 WAITS = """

@@ -25,6 +25,7 @@ MODULES = {
     "warm_pool": "gpu_warm",
     "step": "gpu_speed",
     "checkpoint": "gpu_speed",
+    "deepspeed": "gpu_deepspeed",
 }
 """Check -> the module that has a function of its name."""
 

@@ -39,6 +39,7 @@ LIMITS = {
     "warm_pool": 100,
     "step": 75,
     "checkpoint": 75,
+    "deepspeed": 60,
     "compile": 120,
 }
 """Check -> its limit in seconds, in the order in which they run: what may take long comes last."""

@@ -13,10 +13,14 @@ from detlab_hub.web.scopes import Operation, operation_of
 NOBODYS = {
     "experiment_id": "999999",
     "trial_id": "999999",
+    "media_id": "999999",
+    "object_id": "999999",
+    "artifact": "999999",
     "model": "999999",
     "workspace": "999999",
     "project": "999999",
     "uuid": str(uuid.UUID(int=1)),
+    "run_id": "9" * 32,
     "digest": "sha256:" + "0" * 64,
 }
 """Ids that do not exist."""

@@ -77,6 +77,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "tensorboard logs": _LOGS,
     "task logs": _LOGS,
+    "task create": {"--fork": "tasks have no parents here: det task config ID > again.yaml, and create that"},
     "task kill": {"--root": "tasks have no parents here: name each"},
     "user logout": {"--all": "name each cluster: det logout URL"},
     "job list": {
@@ -160,8 +161,7 @@ COMMANDS: dict[str, str] = {
     "resources allocations": "det task list --json",
     "resources raw": "det usage --json",
     "task cleanup-logs": "output is kept for c.DetHub.tasks_keep_days; det experiment set log-retention",
-    "task create": "det cmd run",
-    "task fork": "det cmd run",
+    "task fork": "det task config ID > again.yaml; det task create again.yaml",
     "task pause": "experiments can be paused: det experiment pause",
     "task unpause": "experiments can be paused: det experiment activate",
     "template": "the master has no templates: keep the file, det experiment create --template FILE",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,7 +46,8 @@ _DECLARED = re.compile(r"^COMMANDS = (\{.*?\})$", re.DOTALL | re.MULTILINE)
 def declared(package: ModuleType) -> dict[str, Lazy]:
     """Return the commands that the modules of a package declare, without importing them: that would take half a second.
 
-    A module says `COMMANDS = {"NAME": "One line of help."}`, in literals. The command is its attribute of that name.
+    A module says `COMMANDS = {"NAME": "One line of help."}`, in literals. The command is its attribute of that name,
+    with a `_` behind it where Python has the word for itself.
 
     Raises:
         ValueError: Two modules declare the same command.
@@ -58,8 +60,14 @@ def declared(package: ModuleType) -> dict[str, Lazy]:
             for name, line in ast.literal_eval(said[1]).items() if said else ():
                 if name in found:
                     raise ValueError(f"det {name} is declared by {module} and by {found[name].target}")
-                found[name] = Lazy(line, f"{module}:{name.replace('-', '_')}")
+                found[name] = Lazy(line, f"{module}:{attribute_of(name)}")
     return found
+
+
+def attribute_of(name: str) -> str:
+    """Return what the function of a command is called."""
+    found = name.replace("-", "_")
+    return f"{found}_" if iskeyword(found) else found
 
 
 class LazyGroup(click.Group):

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from detlab.client.aresources import AsyncCheckpoint as AsyncCheckpoint
     from detlab.client.aresources import AsyncExperiment as AsyncExperiment
     from detlab.client.aresources import AsyncTrial as AsyncTrial
+    from detlab.client.artifacts.alogged import AsyncArtifactCollection as AsyncArtifactCollection
+    from detlab.client.artifacts.alogged import AsyncArtifactVersion as AsyncArtifactVersion
+    from detlab.client.artifacts.draft import Artifact as Artifact
+    from detlab.client.artifacts.logged import ArtifactCollection as ArtifactCollection
+    from detlab.client.artifacts.logged import ArtifactVersion as ArtifactVersion
     from detlab.client.asearch import AsyncSearch as AsyncSearch
     from detlab.client.atasks import AsyncTask as AsyncTask
     from detlab.client.bundling.bundle import Bundle as Bundle
@@ -69,9 +74,12 @@ if TYPE_CHECKING:
     from detlab.client.singleton import create_task as create_task
     from detlab.client.singleton import create_workspace as create_workspace
     from detlab.client.singleton import current_client as current_client
+    from detlab.client.singleton import delete_run as delete_run
     from detlab.client.singleton import delete_workspace as delete_workspace
     from detlab.client.singleton import empty_trash as empty_trash
     from detlab.client.singleton import find_trials as find_trials
+    from detlab.client.singleton import get_artifact as get_artifact
+    from detlab.client.singleton import get_artifact_collection as get_artifact_collection
     from detlab.client.singleton import get_checkpoint as get_checkpoint
     from detlab.client.singleton import get_cluster as get_cluster
     from detlab.client.singleton import get_experiment as get_experiment
@@ -82,6 +90,10 @@ if TYPE_CHECKING:
     from detlab.client.singleton import get_models as get_models
     from detlab.client.singleton import get_project as get_project
     from detlab.client.singleton import get_queue as get_queue
+    from detlab.client.singleton import get_run as get_run
+    from detlab.client.singleton import get_run_artifacts as get_run_artifacts
+    from detlab.client.singleton import get_run_metric as get_run_metric
+    from detlab.client.singleton import get_run_output as get_run_output
     from detlab.client.singleton import get_search as get_search
     from detlab.client.singleton import get_session_username as get_session_username
     from detlab.client.singleton import get_task as get_task
@@ -92,13 +104,16 @@ if TYPE_CHECKING:
     from detlab.client.singleton import iter_tasks as iter_tasks
     from detlab.client.singleton import iter_trials_metrics as iter_trials_metrics
     from detlab.client.singleton import list_agents as list_agents
+    from detlab.client.singleton import list_artifacts as list_artifacts
     from detlab.client.singleton import list_experiments as list_experiments
     from detlab.client.singleton import list_models as list_models
     from detlab.client.singleton import list_pools as list_pools
+    from detlab.client.singleton import list_runs as list_runs
     from detlab.client.singleton import list_saved_views as list_saved_views
     from detlab.client.singleton import list_tasks as list_tasks
     from detlab.client.singleton import list_workspaces as list_workspaces
     from detlab.client.singleton import load_model as load_model
+    from detlab.client.singleton import log_artifact as log_artifact
     from detlab.client.singleton import login as login
     from detlab.client.singleton import logout as logout
     from detlab.client.singleton import register_folder as register_folder
@@ -126,6 +141,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "detlab.client.aclient": ("AsyncClient", "AsyncSubmitted", "AsyncSubmittedTask"),
     "detlab.client.aresources": ("AsyncCheckpoint", "AsyncExperiment", "AsyncTrial"),
+    "detlab.client.artifacts.alogged": ("AsyncArtifactCollection", "AsyncArtifactVersion"),
+    "detlab.client.artifacts.draft": ("Artifact",),
+    "detlab.client.artifacts.logged": ("ArtifactCollection", "ArtifactVersion"),
     "detlab.client.asearch": ("AsyncSearch",),
     "detlab.client.atasks": ("AsyncTask",),
     "detlab.client.bundling.bundle": ("Bundle", "BundleFile", "build_bundle"),
@@ -166,6 +184,8 @@ _HOMES = {
         "delete_workspace",
         "empty_trash",
         "find_trials",
+        "get_artifact",
+        "get_artifact_collection",
         "get_checkpoint",
         "get_cluster",
         "get_experiment",
@@ -176,6 +196,7 @@ _HOMES = {
         "get_models",
         "get_project",
         "get_queue",
+        "get_run_artifacts",
         "get_search",
         "get_session_username",
         "get_task",
@@ -186,6 +207,7 @@ _HOMES = {
         "iter_tasks",
         "iter_trials_metrics",
         "list_agents",
+        "list_artifacts",
         "list_experiments",
         "list_models",
         "list_pools",
@@ -193,6 +215,7 @@ _HOMES = {
         "list_tasks",
         "list_workspaces",
         "load_model",
+        "log_artifact",
         "login",
         "logout",
         "register_folder",
@@ -207,6 +230,11 @@ _HOMES = {
         "stream_trials_validation_metrics",
         "submit",
         "submit_task",
+        "delete_run",
+        "get_run",
+        "get_run_metric",
+        "get_run_output",
+        "list_runs",
         "undo",
         "whoami",
     ),

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from detlab.client.aresources import AsyncCheckpoint, AsyncExperiment, AsyncTrial
+from detlab.client.artifacts.acalls import AsyncArtifactCalls
 from detlab.client.asearch import AsyncSearch
 from detlab.client.atasks import AsyncTask
 from detlab.client.bundling.bundle import Bundle
@@ -31,6 +32,7 @@ from detlab.client.ordering import (
 )
 from detlab.client.parts.abatches import AsyncBatchCalls
 from detlab.client.parts.afinding import AsyncFindingCalls
+from detlab.client.parts.aruns import AsyncRunCalls
 from detlab.client.projects.acalls import AsyncWorkspaceCalls
 from detlab.client.registry.acalls import AsyncRegistryCalls
 from detlab.client.registry.amodels import AsyncModelVersion
@@ -93,7 +95,9 @@ class AsyncSubmittedTask:
     given: Sequence[GivenView] = ()
 
 
-class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncWorkspaceCalls):
+class AsyncClient(
+    AsyncRegistryCalls, AsyncArtifactCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncWorkspaceCalls, AsyncRunCalls
+):
     """An asynchronous client of one cluster. Cheap to make: it connects on the first call.
 
     Args:

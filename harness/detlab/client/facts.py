@@ -152,7 +152,7 @@ class ExperimentFacts:
 
     def _repr_html_(self) -> str:
         view = self.view
-        best = f"{view.metric} {view.best.value:.6g} (trial {view.best.trial_id})" if view.best else None
+        best = f"{view.metric} {view.best.value:.6g} ({view.best.told})" if view.best else None
         trials = ", ".join(f"{count} {state}" for state, count in view.trials.items() if count)
         rows = {
             "state": view.state.value,

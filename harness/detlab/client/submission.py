@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,33 @@ def parsed(assignment: str) -> tuple[str, Any]:
     if errors_of(problems):
         raise ConfigError([Problem(path, f"the value {text!r} cannot be read: {problems[0].message}")])
     return path.strip(), value
+
+
+FREE_BLOCKS = ("hyperparameters", "data")
+"""Blocks whose keys are the user's own, so that none of them is a mistake to the master."""
+
+
+def added_keys(before: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+    """Say which of the user's own keys a config has that the earlier one lacks, with the near name of each.
+
+    Args:
+        before: The earlier config.
+        config: What became of it.
+    """
+    said = []
+    for block in FREE_BLOCKS:
+        known, now = (_paths(one.get(block), block) for one in (before, config))
+        for path in sorted(now - known):
+            near = difflib.get_close_matches(path, sorted(known), 1, 0.8)
+            said.append(f"{path} is new" + (f": did you mean {near[0]}, which stays as it is?" if near else ""))
+    return said
+
+
+def _paths(block: Any, above: str) -> set[str]:
+    """Return the paths of the leaves of a block; a hyperparameter with a `type` is one leaf."""
+    if not isinstance(block, Mapping) or (above.count(".") and ("type" in block or "val" in block)):
+        return {above} if above.count(".") else set()
+    return {path for key, value in block.items() for path in _paths(value, f"{above}.{key}")}
 
 
 def put(config: dict[str, Any], path: str, value: Any) -> None:

@@ -3,6 +3,7 @@
 `init()` gives a `Context`; each of its members is one part of the API and a class of this package.
 """
 
+from detlab.core.artifacts import ArtifactContext
 from detlab.core.checkpoint.context import CheckpointContext, DownloadMode, DummyCheckpointContext
 from detlab.core.checkpoint.shards import ShardConflict
 from detlab.core.context import Context, ExperimentalCoreContext, init
@@ -22,6 +23,7 @@ from detlab.core.searcher import (
 )
 
 __all__ = [
+    "ArtifactContext",
     "AuthenticationFailed",
     "CheckpointContext",
     "Context",

@@ -18,9 +18,11 @@ from typing import Any, Literal
 from platformdirs import user_data_dir
 
 from detlab import storage
+from detlab.core.artifacts import ArtifactContext
 from detlab.core.checkpoint.context import CheckpointContext, DummyCheckpointContext
 from detlab.core.distributed.context import DistributedContext, DummyDistributedContext
 from detlab.core.distributed.heartbeat import LoopState, Pulse
+from detlab.core.metrics.media import MediaSpool
 from detlab.core.metrics.profiler import DummyProfilerContext, ProfilerContext
 from detlab.core.metrics.spool import Spool
 from detlab.core.metrics.tensorboard import TensorboardManager, TensorboardMode
@@ -95,6 +97,7 @@ class Context:
         searcher: For code written before Determined 0.38.
         profiler: System metrics.
         experimental: Calls that Determined marks as experimental.
+        artifacts: Named folders in versions that this trial uses and makes.
         info: The task, None off-cluster.
     """
 
@@ -120,6 +123,7 @@ class Context:
         self.info = info
         self.profiler = profiler or DummyProfilerContext()
         self.experimental = experimental or ExperimentalCoreContext(checkpoint)
+        self.artifacts = ArtifactContext(info)
         self._tensorboard = tensorboard
         self._session = session
         self._pulse: Pulse | None = None
@@ -158,6 +162,7 @@ class Context:
                 stack.callback(self._session.close)
             if self._tensorboard is not None:
                 stack.callback(self._tensorboard.close)
+            stack.callback(self.artifacts.close)
             stack.callback(self.distributed.close)
             stack.callback(self.preempt.close)
             stack.callback(self.profiler.off)
@@ -287,7 +292,7 @@ def _init_on_cluster(
         check_kept(store, named, os.environ.get("DET_RUNTIME", ""))
         check_storage(store, named, say=partial(_say, spool, distributed))
     tensorboard = TensorboardManager.for_task(info, tensorboard_mode, distributed.rank, store)
-    train = TrainContext(spool, session, distributed, tensorboard)
+    train = TrainContext(spool, session, distributed, tensorboard, MediaSpool(info.task_dir / "spool" / "media"))
     searcher = config.get("searcher") or {}
     context = Context(
         checkpoint=CheckpointContext(distributed, store, session, spool, info),

@@ -10,6 +10,7 @@ from typing import Any
 
 from detlab import core
 from detlab.core.metrics.values import check_metrics
+from detlab.core.preemption.agreeing import StopAgreement
 from detlab.frameworks.errors import FrameworkError
 from detlab.frameworks.lengths import SearchLength
 
@@ -19,7 +20,7 @@ TRAINING = "training"
 VALIDATION = "validation"
 
 SECONDS = 1.0
-"""Between two agreements of several ranks on whether to stop, and between two reports of progress."""
+"""Between two reports of progress."""
 
 
 class TrialControl:
@@ -33,7 +34,6 @@ class TrialControl:
 
     Attributes:
         resumed_at: Step of the checkpoint that this attempt resumes from, once it is known.
-        stopping: Whether the trial is to stop.
 
     Raises:
         FrameworkError: `core_context` is something else.
@@ -51,12 +51,10 @@ class TrialControl:
         self._info = info if info is not None and info.task_type == "TRIAL" else None
         self._searcher: Mapping[str, Any] = (self._info.trial._config.get("searcher") if self._info else None) or {}
         self._dropped: set[str] = set()
-        self._asked_at: tuple[int, float] | None = None
-        self._next_question = 0
+        self._agreement = StopAgreement(core_context.preempt, core_context.distributed)
         self._progress_at = -math.inf
         self._validated_at = -1
         self.resumed_at: int | None = None
-        self.stopping = False
 
     @property
     def trial_id(self) -> int | None:
@@ -157,41 +155,18 @@ class TrialControl:
 
     # --- stops
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the trial is to stop."""
+        return self._agreement.stopping
+
     def should_stop(self, step: int) -> bool:
-        """Return whether to store a checkpoint and leave; called by all ranks after each step.
-
-        One process looks every time, which costs nothing. Several agree about once a second, since that takes a message
-        between them.
-
-        Args:
-            step: Steps so far, the same on all ranks.
-        """
-        if not self.stopping and step >= self._next_question:
-            self.ask(step)
-        return self.stopping
+        """Return whether to store a checkpoint and leave, as `StopAgreement.should_stop` does."""
+        return self._agreement.should_stop(step)
 
     def ask(self, step: int) -> bool:
         """Do as `should_stop`, but ask in any case, as at the end of an epoch."""
-        if self.stopping:
-            return True
-        preempt = self.core.preempt
-        alone = preempt._mode is core.PreemptMode.ChiefOnly and not self.chief
-        mine = False if alone else preempt.should_preempt()
-        if self.distributed.size == 1:
-            self.stopping = mine
-            return mine
-        said = (mine, step + self._steps_until_question(step)) if self.chief else None
-        self.stopping, self._next_question = self.distributed.broadcast(said)
-        return self.stopping
-
-    def _steps_until_question(self, step: int) -> int:
-        """Return how many steps take about `SECONDS`, from the time that the last ones took."""
-        now = time.monotonic()
-        before, self._asked_at = self._asked_at, (step, now)
-        if before is None or step <= before[0]:
-            return 1
-        steps, seconds = step - before[0], now - before[1]
-        return max(1, min(10 * steps, int(steps * SECONDS / max(seconds, 1e-6))))
+        return self._agreement.ask(step)
 
     def leave(self) -> None:
         """End this process as a trial does that is to be resumed, or that the searcher has stopped: exit code 0.

@@ -24,8 +24,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from detlab.files import write_atomic
+from detlab.launch.delivery.media import MediaSender
 from detlab.launch.delivery.output import LogSpool, OutputPump
-from detlab.launch.delivery.sender import LOG_INTERVAL, Deliverer, DeliveryEnding, HttpTransport, SpoolSource, Transport
+from detlab.launch.delivery.sender import LOG_INTERVAL, Deliverer, DeliveryEnding, HttpTransport, SpoolSource
 from detlab.launch.delivery.shipping import RecordRefusal, StreamShipper
 from detlab.launch.delivery.spool import SpoolReader, open_regular, read_mark
 from detlab.launch.delivery.tokens import TokenKeeper, life_of
@@ -46,6 +47,7 @@ from detlab.launch.taskdir import (
 from detlab.short_folder import short_folder
 
 if TYPE_CHECKING:
+    from detlab.launch.delivery.plain_http import PlainTransport
     from detlab.launch.ranks.judging import HangVerdict
     from detlab.launch.ranks.watchdog import HangWatch, WatchedRanks
 
@@ -202,6 +204,8 @@ class Launcher:
         deliverer = self._make_deliverer()
         deliverer.start()
         self._logs.set_notify(deliverer.wake)
+        media = self._make_media_sender()
+        media.start()
         code = CANNOT_START
         if pump is not None:
             pump.start()
@@ -219,6 +223,8 @@ class Launcher:
         if code != 0 and (left := ranks_that_left(self._task.ranks)) is not None:
             self._logs.say(f"detlab: {left}")
         self._short.close()
+        if deliverer.running and (unsent := media.finish()):
+            self._logs.say(f"detlab: {unsent} media objects were not sent: the master did not answer")
         self._deliver_rest(deliverer)
         if code == 0 and self._marks.lost["metrics"]:
             code = REPORTS_LOST
@@ -463,9 +469,28 @@ class Launcher:
 
     # --- delivery -----------------------------------------------------------------------------------------
 
+    def _open_transport(self) -> HttpTransport | PlainTransport:
+        from detlab.launch.delivery.plain_http import PlainTransport
+
+        api_url = str(self._launch["info"]["master_url"]).rstrip("/") + "/api/v1/"
+        # To a master without TLS the standard library speaks as well, and is there at once.
+        if api_url.startswith("http:"):
+            return PlainTransport(api_url)
+        try:
+            return HttpTransport(api_url)
+        except ImportError:
+            return PlainTransport(api_url)
+
+    def _make_media_sender(self) -> MediaSender:
+        return MediaSender(
+            self._open_transport,
+            self._task.media,
+            lambda: self._task.token.read_text(encoding="ascii").strip(),
+            self._logs.say,
+        )
+
     def _make_deliverer(self) -> Deliverer:
         task = self._task
-        api_url = str(self._launch["info"]["master_url"]).rstrip("/") + "/api/v1/"
 
         def source(name: Any, interval: float) -> SpoolSource:
             mark = read_mark(task.acked(name))
@@ -479,21 +504,10 @@ class Launcher:
                 reader = SpoolReader(lambda: open_regular(task.stream(name)), mark, expects=mark + 1, written=written)
             return SpoolSource(reader, StreamShipper(name, acked=mark), interval)
 
-        def open_transport() -> Transport:
-            from detlab.launch.delivery.plain_http import PlainTransport
-
-            # To a master without TLS the standard library speaks as well, and is there at once.
-            if api_url.startswith("http:"):
-                return PlainTransport(api_url)
-            try:
-                return HttpTransport(api_url)
-            except ImportError:
-                return PlainTransport(api_url)
-
         now, life = time.monotonic(), self._launch.get("token_life")
         node = int(self._launch["info"].get("container_rank", 0))  # each node's launcher counts its own records
         return Deliverer(
-            open_transport,
+            self._open_transport,
             f"task/records?node={node}" if node else "task/records",
             [source("metrics", 0.0), source("logs", LOG_INTERVAL)],
             TokenKeeper(

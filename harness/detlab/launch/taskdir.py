@@ -38,6 +38,8 @@ class TaskDir:
     """Records that wait for the master."""
     ranks = Below("spool/ranks.jsonl")
     """How each rank ended, one JSON object per line, appended by `wrap_rank`."""
+    media = Below("spool/media")
+    """Images and other media that wait for the master."""
     refused = Below("spool/refused.jsonl")
     """RefusedRecord lines for the trial's next call."""
     launcher = Below("launcher.json")

@@ -27,11 +27,11 @@ _BATCHES = frozenset({"batches", "steps", "steps_completed"})
 """Time metrics of searchers that count batches."""
 
 
-def load_class(name: str) -> type[PyTorchTrial]:
+def load_class(name: str) -> type[Any]:
     """Return the class that `MODULE:CLASS` names.
 
     Raises:
-        TrainerError: There is no such module or class, or it is not a `PyTorchTrial`.
+        TrainerError: There is no such module or class, or it is neither a `PyTorchTrial` nor a `DeepSpeedTrial`.
         ModuleNotFoundError: The module itself imports one that is not installed.
     """
     module_name, _, path = name.partition(":")
@@ -55,9 +55,15 @@ def load_class(name: str) -> type[PyTorchTrial]:
                 f"{name}: {module_name} has no {path!r}", hint=f"classes in it: {', '.join(sorted(known)) or 'none'}"
             )
         found = getattr(found, part)
-    if not isinstance(found, type) or not issubclass(found, PyTorchTrial):
+    if not isinstance(found, type) or not (issubclass(found, PyTorchTrial) or _is_deepspeed(found)):
         raise TrainerError(f"{name} is not a subclass of detlab.pytorch.PyTorchTrial, but {found!r}")
     return found
+
+
+def _is_deepspeed(trial_class: type) -> bool:
+    """Return whether it is a `DeepSpeedTrial`, whose module it has imported then."""
+    module = sys.modules.get("detlab.pytorch.deepspeed")
+    return module is not None and issubclass(trial_class, module.DeepSpeedTrial)
 
 
 def fit_arguments(config: Mapping[str, Any], hparams: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,7 +148,7 @@ def _apply(optimizations: Mapping[str, Any], context: PyTorchTrialContext) -> No
         context.wrap_optimizer = wrap_optimizer  # type: ignore[method-assign]  # the config changes its defaults
 
 
-def train(trial_class: type[PyTorchTrial], info: ClusterInfo) -> None:
+def train(trial_class: type[Any], info: ClusterInfo) -> None:
     """Train the trial of this task to its end.
 
     Raises:
@@ -150,6 +156,13 @@ def train(trial_class: type[PyTorchTrial], info: ClusterInfo) -> None:
     """
     config = info.trial._config
     arguments = fit_arguments(config, info.trial.hparams)
+    if _is_deepspeed(trial_class):
+        from detlab.pytorch import deepspeed
+
+        with deepspeed.init() as given:
+            trial = make(trial_class, given, info.trial.hparams, source="the config", hint=_FORMS)
+            deepspeed.DeepSpeedTrainer(trial, given).fit(**arguments)
+        return
     optimizations = config.get("optimizations") or {}
     with init(aggregation_frequency=int(optimizations.get("aggregation_frequency") or 1)) as context:
         _apply(optimizations, context)

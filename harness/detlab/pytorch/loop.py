@@ -159,6 +159,7 @@ class Loop:
         """Open the data, load the state, start what runs beside the training."""
         context, distributed = self._context, self._core.distributed
         built = check_loader(self._trial.build_training_data_loader(), TRAINING_BUILDER, context)
+        context._use_data(built)
         self._stream = TrainingStream(
             built,
             rank=distributed.rank,
@@ -362,7 +363,7 @@ class Loop:
         self._state.phase = "validation"
         if self._chief:
             self._core.train.set_status("validating")
-        metrics = self._with_counts(self._validation.run())
+        metrics = self._with_counts({**self._validation.run(), **self._context._governance_metrics()})
         progress.validated_at = progress.steps_completed
         self._call("on_validation_end", metrics)  # before the report: it may add metrics, as in Determined
         metrics = {name: to_plain(value, name) for name, value in metrics.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import random
 from collections.abc import Iterator, Mapping
@@ -67,6 +68,53 @@ def init(
         or aggregation_frequency < 1
     ):
         raise TrainerError(f"aggregation_frequency must be a positive integer, not {aggregation_frequency!r}")
+    with begun(hparams, exp_conf, distributed, checkpoint_storage, hang_timeout) as start:
+        context = PyTorchTrialContext(
+            core_context=start.core_context,
+            trial_seed=start.seed,
+            hparams=start.hparams,
+            slots_per_trial=start.core_context.distributed.size,
+            num_gpus=start.num_gpus,
+            exp_conf=start.config,
+            aggregation_frequency=aggregation_frequency,
+            steps_completed=0,
+            managed_training=True,
+            debug_enabled=bool(start.config.get("debug", False)),
+            enable_tensorboard_logging=enable_tensorboard_logging,
+            strategy=strategy,
+        )
+        context._hang_timeout = hang_timeout
+        yield context
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingStart:
+    """What a training script begins with.
+
+    Attributes:
+        core_context: The Core API of this process.
+        seed: Of the trial; the generators of random numbers are seeded by it.
+        hparams: Of the trial.
+        config: The experiment config; empty if there is none.
+        num_gpus: GPUs of this trial on this node.
+    """
+
+    core_context: core.Context
+    seed: int
+    hparams: dict[str, Any]
+    config: dict[str, Any]
+    num_gpus: int
+
+
+@contextlib.contextmanager
+def begun(
+    hparams: dict[str, Any] | None,
+    exp_conf: dict[str, Any] | None,
+    distributed: core.DistributedContext | None,
+    checkpoint_storage: str | Mapping[str, Any] | None,
+    hang_timeout: float,
+) -> Iterator[TrainingStart]:
+    """Connect the ranks, seed them, and open the Core API; the arguments are those of `init`."""
     if (code := importing.get()) is not None:
         raise TrainerError(
             f"the script in {code} trains as soon as it is imported, which loading a checkpoint does",
@@ -87,22 +135,8 @@ def init(
             tensorboard_mode=core.TensorboardMode.MANUAL,
         ) as core_context:
             core_context._leave_watch()  # until the loop begins, which tells its progress
-            context = PyTorchTrialContext(
-                core_context=core_context,
-                trial_seed=seed,
-                hparams=hparams or {},
-                slots_per_trial=ranks.size,
-                num_gpus=len(info.gpu_uuids) if info is not None else torch.cuda.device_count(),
-                exp_conf=config,
-                aggregation_frequency=aggregation_frequency,
-                steps_completed=0,
-                managed_training=True,
-                debug_enabled=bool(config.get("debug", False)),
-                enable_tensorboard_logging=enable_tensorboard_logging,
-                strategy=strategy,
-            )
-            context._hang_timeout = hang_timeout
-            yield context
+            num_gpus = len(info.gpu_uuids) if info is not None else torch.cuda.device_count()
+            yield TrainingStart(core_context, seed, hparams or {}, config, num_gpus)
 
 
 def _trial_info() -> ClusterInfo | None:
@@ -133,12 +167,16 @@ class Trainer:
         TrainerError: An argument is of another type.
     """
 
-    def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
+    _trial_type: type = PyTorchTrial
+    _context_type: type = PyTorchTrialContext
+    _init = "pytorch.init()"
+
+    def __init__(self, trial: Any, context: Any) -> None:
         problems: list[str] = []
-        if not isinstance(trial, PyTorchTrial):
-            problems.append(f"trial must be an instance of a PyTorchTrial, not {trial!r}")
-        if not isinstance(context, PyTorchTrialContext):
-            problems.append(f"context must be what `with pytorch.init()` gives, not {context!r}")
+        if not isinstance(trial, self._trial_type):
+            problems.append(f"trial must be an instance of a {self._trial_type.__name__}, not {trial!r}")
+        if not isinstance(context, self._context_type):
+            problems.append(f"context must be what `with {self._init}` gives, not {context!r}")
         if problems:
             raise TrainerError.of("Trainer(trial, context):", problems)
         self._trial = trial
@@ -221,6 +259,9 @@ class Trainer:
             smaller_is_better=bool(searcher.get("smaller_is_better", True)),
             hang_timeout=self._context._hang_timeout or HANG_TIMEOUT,
         )
+        self._run(plan)
+
+    def _run(self, plan: TrainingPlan) -> None:
         Loop(plan, self._trial, self._context, self._core).run()
 
     def _resume_from(self, given: str | Literal[False] | None) -> str | None:

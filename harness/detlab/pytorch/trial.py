@@ -77,7 +77,7 @@ class PyTorchTrial(abc.ABC):
 
 def make(
     trial_class: Any,
-    context: PyTorchTrialContext,
+    context: Any,
     hparams: dict[str, Any],
     arguments: dict[str, Any] | None = None,
     *,

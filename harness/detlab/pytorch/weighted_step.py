@@ -40,7 +40,9 @@ class WeightedStep:
     def train_batch(self, **arguments: Any) -> Any:
         """Return the metrics of the trial's `train_batch`, none if this rank takes no sample."""
         context = self._context
-        with weighted_gradients(context._all_parameters(), self._weight):
+        # Under a policy samples are weighed one by one, over all ranks: those of a rank that lends its hands, by zero.
+        weight = 1.0 if context._governed is not None else self._weight
+        with weighted_gradients(context._all_parameters(), weight):
             metrics = self._trial.train_batch(**arguments)
         if self._weight > 0:
             return metrics

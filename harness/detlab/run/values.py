@@ -375,8 +375,8 @@ def _pickled(value: Any, name: str) -> EncodedVariable:
     if "__main__" in {module for module, _ in found}:
         names = ", ".join(sorted({what for module, what in found if module == "__main__"}))
         raise ValueProblem(
-            f"{name} ({shown}) needs {names}, defined in a cell of its own: only that cell's process knows it."
-            f" Put the definition in a %%det_module cell and import it from there"
+            f"{name} ({shown}) needs {names}, defined in a cell or script of its own: only that process knows it."
+            f" Put the definition in a module (in a notebook: a %%det_module cell) and import it from there"
         )
     modules = sorted({module.partition(".")[0] for module, _ in found})
     return EncodedVariable(

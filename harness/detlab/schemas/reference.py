@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined
 
-from detlab.schemas.expconf.blocks import environment, extras, hyperparameters, searchers, stopping, storage
+from detlab.schemas.expconf.blocks import environment, extras, governance, hyperparameters, searchers, stopping, storage
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
 from detlab.schemas.expconf.blocks.scalars import NOTE_IGNORED, NOTE_NEEDED, NOTE_OLD, Block, note
 
@@ -76,6 +76,11 @@ _SECTIONS: tuple[tuple[str, str, tuple[type[Block], ...]], ...] = (
         "stopping",
         "A list of these, chosen by `name`; each looks at every report of the searcher metric.",
         tuple(stopping.BUILT_IN.values()),
+    ),
+    (
+        "governance",
+        "A policy, compiled against the model: `det governance plan` shows what becomes of it.",
+        (governance.GovernanceConfig, governance.GovernedSource, governance.GovernanceRule),
     ),
     ("resources", "", (environment.ResourcesConfig,)),
     ("environment", "`gpu` is an old name of `cuda`.", (environment.EnvironmentConfig,)),

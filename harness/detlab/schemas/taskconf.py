@@ -28,6 +28,7 @@ from detlab.schemas.expconf.blocks.extras import SlurmConfig
 from detlab.schemas.expconf.blocks.scalars import (
     SECONDS_SHORTHAND,
     Block,
+    Flag,
     NonNegativeInt,
     RuntimeName,
     Text,
@@ -63,7 +64,7 @@ Seconds = Annotated[float, Field(ge=0, le=366 * 86400.0), BeforeValidator(as_sec
 class TaskResources(Block):
     """How many slots the task takes, where, and with which priority."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"agent_label", "constraints", "max_time"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"agent_label", "constraints", "is_single_node", "max_time"})
 
     slots: NonNegativeInt | None = Field(
         None, description="Slots (GPUs, or CPU slots). Default: 1 for commands and notebook runs, 0 for other tasks."
@@ -90,6 +91,11 @@ class TaskResources(Block):
         None, description='Longest time it may run, in seconds or as "2h"; then it is ended. Default: no limit.'
     )
     constraints: ConstraintsConfig | None = Field(None, description="Which nodes it may run on; default: any.")
+    is_single_node: Flag | None = Field(
+        None,
+        description="Whether all slots must be on one node; default: true. `false` is for commands alone: they start"
+        " once on each of their nodes, as `det task create` has it.",
+    )
     devices: list[DeviceEntry] = Field([], description="Host devices for the container.")
     agent_label: Text | None = ignored(None, "Unused.", "agent labels were removed; use resource_pool")
 
@@ -148,6 +154,10 @@ def check(raw: object, kind: TaskKind) -> list[Problem]:
     environment = raw.get("environment")
     if isinstance(environment, dict) and isinstance(environment.get("pod_spec"), dict):
         found += mistakes(environment["pod_spec"])
+    resources = raw.get("resources")
+    if kind is not TaskKind.COMMAND and isinstance(resources, dict) and resources.get("is_single_node") is False:
+        why = f"a {kind.value.replace('_', ' ')} is one process: its slots are on one node"
+        found.append(Problem("resources.is_single_node", why, "leave it out; det task create runs on several nodes"))
     if kind is TaskKind.COMMAND and not raw.get("entrypoint"):
         found.append(Problem("entrypoint", "is required", "det cmd run -- python train.py"))
     return in_order(found)

@@ -53,7 +53,7 @@ def lineage(source: ExperimentLike | CurvesView, *, max_trials: int = MOST_TRIAL
     if more > 0:
         heading["subtitle"] = {"text": f"{more} more trials are left out"}
     figure.update_layout(title=heading, height=max(360, 180 + _LANE_HEIGHT * len(lanes)), showlegend=False)
-    figure.update_xaxes(title="batches", rangemode="tozero")
+    figure.update_xaxes(title="steps", rangemode="tozero")
     figure.update_yaxes(title="trial", autorange="reversed", **_ticks(lanes))
     return figure
 

@@ -22,7 +22,7 @@ def banded(
         lines: Curves of one metric.
         name: Of the line in the legend.
         colour: Of line and band.
-        x: `batches`, or `time` since the first report of each curve.
+        x: `time` since the first report of each curve, or anything else for steps.
         width: Of the line.
         key: The group of the legend; default the name.
     """
@@ -54,7 +54,7 @@ def _mean_line(lines: Sequence[SeriesView], x: str) -> tuple[list[float], list[f
     kept = sorted(step for step, values in at.items() if sum(map(math.isfinite, values)) > 1)
     known = [[value for value in at[step] if math.isfinite(value)] for step in kept]
     means, spread = [sum(values) / len(values) for values in known], [stdev(values) for values in known]
-    if x == "batches":
+    if x != "time":
         return list(map(float, kept)), means, spread
     times = [dict(zip(line.steps, _places(line, x), strict=False)) for line in lines]
     places = [[one[step] for one in times if step in one] for step in map(int, kept)]
@@ -62,6 +62,6 @@ def _mean_line(lines: Sequence[SeriesView], x: str) -> tuple[list[float], list[f
 
 
 def _places(line: SeriesView, x: str) -> list[float]:
-    if x == "batches":
+    if x != "time":
         return list(map(float, line.steps))
     return [time - line.times[0] for time in line.times]

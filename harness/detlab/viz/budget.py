@@ -9,7 +9,7 @@ from typing import Any
 
 from detlab.schemas.wire import AttemptSpan, CurvesView, TrialState, TrialView
 from detlab.viz.data import ExperimentLike, SearchData, curves_wanted, search_of, stopped_or_failed, trials_wanted
-from detlab.viz.drawing import BEST, COLOURS, GREY, duration_unit, empty, finite, plotly_module, safe
+from detlab.viz.drawing import BEST, COLOURS, FAILED, GREY, duration_unit, empty, finite, plotly_module, safe
 from detlab.viz.marks import MOST_TRIALS, described, error_bars, named, titled
 
 BUDGETS = ("trials", "time", "slot_time")
@@ -261,7 +261,7 @@ _OUTCOMES = {
     "running": COLOURS[1],
     "left its slots": COLOURS[5],
     "stopped early": GREY,
-    "failed": "#c44e52",
+    "failed": FAILED,
 }
 """What became of an attempt -> the colour of its bars."""
 

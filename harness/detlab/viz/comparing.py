@@ -22,7 +22,7 @@ def compared_curves(
     *,
     metrics: Sequence[str] = (),
     group: str = "validation",
-    x: Literal["batches", "time"] = "batches",
+    x: Literal["steps", "batches", "time"] = "steps",
     log_y: bool = False,
 ) -> Any:
     """Draw metrics of runs over each other: a panel per metric, a line per run.
@@ -34,7 +34,7 @@ def compared_curves(
         curves: Their curves, as `client.compare_curves` returns them.
         metrics: Which metrics, in this order; default the metric of the first run's search.
         group: Of the metrics.
-        x: `batches`, or `time` since the first report of each trial.
+        x: `steps`, also by their old name `batches`, or `time` since the first report of each trial.
         log_y: Whether the metrics' axes are logarithmic.
 
     Returns:
@@ -62,7 +62,7 @@ def compared_curves(
             colour = COLOURS[place % len(COLOURS)]
             for trace in banded(lines, names[place], colour, x):
                 figure.add_scatter(**{"showlegend": at == 0, **trace}, **cell)
-        figure.update_xaxes(title="batches" if x == "batches" else "seconds", **cell)
+        figure.update_xaxes(title="seconds" if x == "time" else "steps", **cell)
     figure.update_yaxes(type="log" if log_y else "linear")
     rows = math.ceil(len(wanted) / columns)
     figure.update_layout(title=title, height=max(420, 320 * rows), showlegend=len(names) <= MOST_IN_LEGEND)

@@ -15,6 +15,7 @@ from detlab.visible import visible
 
 COLOURS = ("#4c78a8", "#54a24b", "#b279a2", "#2a9d8f", "#9d755d", "#c9a227", "#6a5acd", "#d16ba5")
 GREY = "#9aa5b1"
+FAILED = "#b5656f"
 BEST = "#e8590c"
 GOODNESS = ((0.0, "#6256b0"), (0.25, "#3a709c"), (0.5, "#21918c"), (0.75, "#5ebe62"), (1.0, "#e9c428"))
 """Worst to best, told apart without colour vision by lightness; the same as in the panel."""

@@ -35,7 +35,7 @@ class FigureKind:
 
 KINDS: dict[str, FigureKind] = {
     "best_so_far": FigureKind(budget.best_so_far, "the best value so far, by trials or time", "against='time'"),
-    "learning_curves": FigureKind(search.learning_curves, "the metric of each trial over its batches", "log_y=True"),
+    "learning_curves": FigureKind(search.learning_curves, "the metric of each trial over its steps", "log_y=True"),
     "importance": FigureKind(importances.importance, "which hyperparameters mattered", "method='fanova'"),
     "parallel_coordinates": FigureKind(search.parallel_coordinates, "each trial as a line through its hyperparameters"),
     "metric_by_hyperparameter": FigureKind(search.metric_by_hyperparameter, "the metric against each hyperparameter"),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from detlab.schemas.wire import CurvesView, SeriesView, TrialView
+from detlab.schemas.wire import CurvesView, SeriesView, TrialState, TrialView
 from detlab.viz.bands import banded
 from detlab.viz.data import (
     ExperimentLike,
@@ -17,7 +17,7 @@ from detlab.viz.data import (
     stopped_or_failed,
     trials_wanted,
 )
-from detlab.viz.drawing import BEST, COLOURS, GOODNESS, GREY, MOST_IN_LEGEND, empty, number, plotly_module, safe
+from detlab.viz.drawing import BEST, COLOURS, FAILED, GOODNESS, GREY, MOST_IN_LEGEND, empty, number, plotly_module, safe
 from detlab.viz.marks import MOST_PANELS, MOST_TRIALS, described, named, nothing_to_compare, points, scale, titled
 
 MOST_AXES = 24
@@ -35,7 +35,7 @@ def learning_curves(
     log_y: bool = False,
     max_trials: int = MOST_LINES,
 ) -> Any:
-    """Draw a metric of all trials over the batches they had completed; the best trial is highlighted.
+    """Draw a metric of all trials over the steps they had completed; the best trial is highlighted.
 
     Args:
         source: An experiment, or a snapshot that its `curves()` returned.
@@ -65,13 +65,13 @@ def learning_curves(
         for trace in _means(merged, curves, best):
             figure.add_scatter(**trace)
         figure.update_layout(title=titled(title, merged), showlegend=len(merged.points) <= MOST_IN_LEGEND)
-        figure.update_xaxes(title="batches")
+        figure.update_xaxes(title="steps")
         figure.update_yaxes(title=f"{safe(name)} (mean ± sd)", type="log" if log_y else "linear")
         return figure
     for trial, curve in sorted(curves, key=lambda pair: pair[0].id == best):  # the best one on top
         figure.add_scatter(**_line(trial, curve, best=trial.id == best))
     figure.update_layout(title=titled(title, search), showlegend=len(curves) <= MOST_IN_LEGEND)
-    figure.update_xaxes(title="batches")
+    figure.update_xaxes(title="steps")
     figure.update_yaxes(title=safe(name), type="log" if log_y else "linear")
     return figure
 
@@ -163,16 +163,17 @@ def _means(search: SearchData, curves: Sequence[tuple[TrialView, SeriesView]], b
     for place, (key, point) in enumerate(sorted(search.points.items(), key=lambda pair: pair[0] == best)):
         lines = [by_trial[trial.id] for trial in point.trials if trial.id in by_trial]
         colour = BEST if key == best else COLOURS[place % len(COLOURS)]
-        about = f"<b>{point.text}</b><br>%{{y:.6g}} after %{{x}} batches<extra></extra>"
+        about = f"<b>{point.text}</b><br>%{{y:.6g}} after %{{x}} steps<extra></extra>"
         name = f"trials {', '.join(str(trial.id) for trial in point.trials)}{', best' if key == best else ''}"
-        for trace in banded(lines, name, colour, "batches", width=3 if key == best else 1.5):
+        for trace in banded(lines, name, colour, "steps", width=3 if key == best else 1.5):
             yield {**trace, "hovertemplate": about} if "hoverinfo" not in trace else trace
 
 
 def _line(trial: TrialView, curve: SeriesView, *, best: bool) -> dict[str, Any]:
     stopped = stopped_or_failed(trial)
-    colour = BEST if best else GREY if stopped else COLOURS[trial.index % len(COLOURS)]
-    about = f"trial {trial.id}{', best' if best else ''}"
+    failed = trial.state is TrialState.ERROR
+    colour = BEST if best else FAILED if failed else GREY if stopped else COLOURS[trial.index % len(COLOURS)]
+    about = f"trial {trial.id}{', best' if best else ''}{', failed' if failed else ''}"
     return {
         "x": curve.steps,
         "y": curve.values,
@@ -180,7 +181,7 @@ def _line(trial: TrialView, curve: SeriesView, *, best: bool) -> dict[str, Any]:
         "mode": "lines+markers" if len(curve.steps) == 1 else "lines",
         "line": {"color": colour, "width": 3 if best else 1.5},
         "opacity": 0.6 if stopped and not best else 1.0,
-        "hovertemplate": f"{described(trial)}<br>%{{y:.6g}} after %{{x}} batches<extra></extra>",
+        "hovertemplate": f"{described(trial)}<br>%{{y:.6g}} after %{{x}} steps<extra></extra>",
     }
 
 

@@ -46,7 +46,7 @@ def trial_metrics(
     log_y: bool = False,
     restarts: Sequence[int] | None = None,
 ) -> Any:
-    """Draw the metrics of one trial over its batches: a panel per metric, a line per group.
+    """Draw the metrics of one trial over its steps: a panel per metric, a line per group.
 
     Args:
         source: A trial of the blocking client, or curves as `CurvesView.curves` has them.
@@ -87,7 +87,7 @@ def trial_metrics(
             labelled.add(group)
         for step in _marks(source, restarts):
             figure.add_vline(x=step, line={"dash": "dot", "width": 1, "color": "grey"}, **cell)
-        figure.update_xaxes(title="batches", **cell)
+        figure.update_xaxes(title="steps", **cell)
     figure.update_yaxes(type="log" if log_y else "linear")
     left_out = f" ({len(shown)} of {len(wanted)})" if len(wanted) > len(shown) else ""
     figure.update_layout(title=f"{title}{left_out}", height=max(360, 280 * rows))

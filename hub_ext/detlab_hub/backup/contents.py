@@ -30,7 +30,7 @@ PARTS: dict[Part, tuple[str, ...]] = {
     "state": ("db", "plan.json", "detlab_config.py", GIVEN_CONFIG, USERS_FILE, "user_map.json"),
     "secrets": ("secrets", "certificate.pem", "servers.pem"),
     "code": ("bundles", "outputs"),
-    "checkpoints": ("checkpoints", "artifacts"),
+    "checkpoints": ("checkpoints", "artifacts", "media"),
 }
 """Names in the state folder. Certificates are copied with their keys."""
 OF_ONE_RUN = ("agent", "instances", "supervisor.json", "cluster.json")

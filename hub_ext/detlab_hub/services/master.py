@@ -55,6 +55,7 @@ from detlab_hub.services.placement import passes as placement
 from detlab_hub.services.placement.remembered import PreviousPassTasks
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.streams.stream import Stream
+from detlab_hub.services.tracking.reports import RunReports
 from detlab_hub.services.usertasks import collection_tasks, search_tasks, time_limits
 from detlab_hub.services.usertasks.checking_tasks import CheckingTasks
 from detlab_hub.services.usertasks.hub_client import HubServers
@@ -298,7 +299,10 @@ class Services(ServiceLookup):
         context.pending_reasons, context.pending_codes = verdict.texts, verdict.codes
 
     async def tidy(self) -> None:
-        """Extend and purge tokens, trim the event and audit logs, purge refusals, remove old tasks and output."""
+        """Extend and purge tokens, trim the event and audit logs, purge refusals, remove old tasks and output.
+
+        Processes of runs that are silent count as lost.
+        """
         now = self.context.clock()
         present = [node.id for node in self.connections.nodes(now) if not node.suspect]
         await self.context.write(lambda unit: token_renewal.extend_tokens(unit, present, TIDY_PERIOD))
@@ -322,6 +326,7 @@ class Services(ServiceLookup):
         await self[Retention].sweep()
         await self[BundleRetention].sweep()
         await self[LogRetention].sweep()
+        await self[RunReports].sweep()
         await self[UnknownKeys].tell()
 
     async def _beat(self) -> None:

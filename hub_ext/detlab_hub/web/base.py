@@ -26,6 +26,7 @@ from detlab_hub.services.base.limits.reached import Reached, TooFast
 from detlab_hub.services.base.threads import Tickets, user_of
 from detlab_hub.services.checkpoints.stores import NotTheClusters
 from detlab_hub.services.cluster.refusals import Refusals
+from detlab_hub.services.tracking.access import Tracker
 from detlab_hub.web.auth import Identifier, Recognized
 from detlab_hub.web.bodies import BodyLimits, Buffer
 from detlab_hub.web.crosssite import misdeclared
@@ -357,6 +358,17 @@ class Guarded(Recognized):
         """
         if not isinstance(self.caller, TaskCaller):
             raise errors.Forbidden("this is for tasks, by their task token")
+        return self.caller
+
+    @property
+    def tracker(self) -> Tracker:
+        """The caller, a user or a task, on a verb by which runs log.
+
+        Raises:
+            Forbidden: It is a program of another kind.
+        """
+        if not isinstance(self.caller, Caller | TaskCaller):
+            raise errors.Forbidden("this is for people and trials, by their tokens")
         return self.caller
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from contextlib import aclosing, contextmanager, suppress
@@ -49,12 +50,23 @@ class Download(Guarded):
         """
         await self._while_here(lambda: self._send_file(path.open("rb"), media))
 
-    async def send_file(self, opening: Coroutine[Any, Any, tuple[BinaryIO, int]], media: str) -> None:
+    async def send_file(
+        self,
+        opening: Coroutine[Any, Any, tuple[BinaryIO, int]],
+        media: str,
+        name: str | None = None,
+        *,
+        inline: bool = False,
+        in_parts: bool = False,
+    ) -> None:
         """Send a file that is still to be found and checked, as a download, and close it.
 
         Args:
             opening: Finds the file and its size.
             media: Its media type; browsers are told not to guess another.
+            name: File name of the download: letters, digits, dots and dashes.
+            inline: Whether a browser shows it: only for what a policy of content holds in an origin of its own.
+            in_parts: Whether a reader may ask for a range of bytes, as players of video do.
 
         Raises:
             Unavailable: Too many downloads are under way.
@@ -62,7 +74,7 @@ class Download(Guarded):
 
         async def send() -> None:
             source, size = await opening
-            await self._send_file(source, media, size)
+            await self._send_file(source, media, size, name, inline=inline, in_parts=in_parts)
 
         await self._while_here(send, opening.close)
 
@@ -97,12 +109,31 @@ class Download(Guarded):
     def _workers(self) -> Workers:
         return self.services.context.workers
 
-    async def _send_file(self, source: BinaryIO, media: str, size: int | None = None) -> None:
+    async def _send_file(
+        self,
+        source: BinaryIO,
+        media: str,
+        size: int | None = None,
+        name: str | None = None,
+        *,
+        inline: bool = False,
+        in_parts: bool = False,
+    ) -> None:
         with source:
             length = os.fstat(source.fileno()).st_size if size is None else size
-            await self._send_chunks(iter(partial(source.read, _CHUNK), b""), media, length)
+            part = range(length)
+            if in_parts:
+                self.set_header("Accept-Ranges", "bytes")
+                part = asked_range(self.request.headers.get("Range", ""), length)
+            if len(part) < length:
+                self.set_status(206)
+                self.set_header("Content-Range", f"bytes {part.start}-{part.stop - 1}/{length}")
+                source.seek(part.start)
+            await self._send_chunks(_read(source, len(part)), media, len(part), name, inline=inline)
 
-    async def _send_chunks(self, chunks: Iterator[bytes], media: str, size: int, name: str | None = None) -> None:
+    async def _send_chunks(
+        self, chunks: Iterator[bytes], media: str, size: int, name: str | None = None, *, inline: bool = False
+    ) -> None:
         """Send bytes as they are made, as a download.
 
         An error before the first of them is answered like any other; after that the connection is closed, and the
@@ -114,9 +145,11 @@ class Download(Guarded):
             media: Their media type.
             size: Bytes over all chunks.
             name: File name of the download: letters, digits, dots and dashes.
+            inline: See `send_file`.
         """
         self.set_header("Content-Type", media)
-        self.set_header("Content-Disposition", f'attachment; filename="{name}"' if name else "attachment")
+        said = f'attachment; filename="{name}"' if name else "attachment"
+        self.set_header("Content-Disposition", "inline" if inline else said)
         self.set_header("Content-Length", str(size))
         run = partial(self._workers.downloads.run, user_of(self.caller))
         begun, at = False, time.monotonic() + HEAD_SECONDS
@@ -133,6 +166,24 @@ class Download(Guarded):
                 raise
             _log.warning("%s broke off: %s", self.request.path, str(problem) or "the client does not read")
             self.request.connection.stream.close()  # type: ignore[union-attr]  # over HTTP/1 there is one
+
+
+_RANGE = re.compile(r"bytes=([0-9]{1,15})-([0-9]{0,15})")
+
+
+def asked_range(said: str, size: int) -> range:
+    """Return the bytes that a `Range` header asks for; all of them if it says something else, or several ranges."""
+    found = _RANGE.fullmatch(said)
+    start = int(found[1]) if found else 0
+    last = min(int(found[2]), size - 1) if found and found[2] else size - 1
+    return range(start, last + 1) if start <= last else range(size)
+
+
+def _read(source: BinaryIO, size: int) -> Iterator[bytes]:
+    left = size
+    while left > 0 and (chunk := source.read(min(left, _CHUNK))):
+        left -= len(chunk)
+        yield chunk
 
 
 @contextmanager

@@ -39,7 +39,7 @@ POLICY = (
     # Of attributes, those two that plotly.js sets by markup: none, and the small digits of a power of ten.
     " style-src-attr 'unsafe-hashes' 'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
     " 'sha256-S+l+cz1wXqs2B0FcjqqT7NvjwGmhD1UjJswXjlSkj0s=';"
-    " img-src 'self' data:; font-src 'self';"
+    " img-src 'self' data:; media-src 'self'; frame-src 'self'; font-src 'self';"
     " connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
 """The content policy of the hub page: its own files, and nothing inline but two styles, by their digests."""
@@ -49,6 +49,7 @@ VIEWS = (
     "work",
     "experiments",
     "trials",
+    "runs",
     "queue",
     "cluster",
     "compare",
@@ -190,6 +191,16 @@ class TrialPage(Page):
     @needs("read", cross_site="page", media="text/html")
     async def get(self, trial_id: int) -> None:
         """Show the hub page; its script asks for the trial and says so if there is none."""
+        self.shell()
+
+
+@page("runs/{run_id}")
+class TrackedRunPage(Page):
+    """The hub page at a run that no cluster started."""
+
+    @needs("read", cross_site="page", media="text/html")
+    async def get(self, run_id: str) -> None:
+        """Show the hub page; its script asks for the run and says so if there is none."""
         self.shell()
 
 

@@ -68,6 +68,8 @@ RELAYED: list[str] = [route.path for route, _ in _DECLARED if route.relayed]
 _PATTERNS = {
     "experiment_id": r"[0-9]{1,18}",
     "trial_id": r"[0-9]{1,18}",
+    "media_id": r"[0-9]{1,18}",
+    "object_id": r"[0-9]{1,18}",
     "artifact_path": r".+",
     "anything": r".*",
 }

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import threading
-import time
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detlab.client import Task
 from detlab.errors import DetlabError
-from detlab.run.cell import REPORT, SUFFIX
-from detlab.run.values import ValueProblem, decode
-from detlab.schemas.taskwire import OutputView, TaskEnd, TaskView
+from detlab.remote_functions.interrupts import after_kill, ask, kill_and_wait
+from detlab.remote_functions.outcome import how_it_ended, read_outcome
+from detlab.remote_functions.output import CellOutput, shown
+from detlab.schemas.taskwire import TaskView
 from detlab.schemas.wire import AllocationState, LogLine
-from detlab_magics.borrowed.output import CellOutput, shown
 from detlab_magics.cells.modules import CellModules
 from detlab_magics.errors import MagicError, StoppedWatching
 from detlab_magics.plaintext import in_notebook, plain, plain_lines
 from detlab_magics.view.screen import ScreenOutput, headless
 from detlab_magics.view.text import duration
 
-if TYPE_CHECKING:
-    from detlab_magics.kernel import KernelSession
-
-END_SECONDS = 60.0
-"""How long a kill may take before the cell says so."""
 STATE_SECONDS = 2.0
 """Seconds after an outage until the task's state is requested again."""
 TAIL_LINES = 20
-_ENDS = {
-    TaskEnd.KILLED: "was killed",
-    TaskEnd.CANCELED: "was canceled while it waited",
-    TaskEnd.LOST: "was lost with its node",
-    TaskEnd.IDLE: "was ended for idleness",
-    TaskEnd.MAX_TIME: "was ended: it reached its maximum time (resources.max_time)",
-}
 
 
 class CellFailed(MagicError):
@@ -81,7 +67,7 @@ class Following:
         self._status = StatusLine()
         self._output = CellOutput(lambda text: print(text, end="", flush=True), f"det task logs {self.task.id}")
 
-    def until_end(self, session: KernelSession) -> None:
+    def until_end(self) -> None:
         """Show the task until it has ended, then bring its results back.
 
         Raises:
@@ -99,7 +85,7 @@ class Following:
         self._output.close()
         self._stop.set()
         self.task.reload()
-        self._settle(session)
+        self._settle()
 
     # --- reading, in threads ------------------------------------------------------------------------------
 
@@ -154,39 +140,25 @@ class Following:
 
     # --- the end ------------------------------------------------------------------------------------------
 
-    def _settle(self, session: KernelSession) -> None:
+    def _settle(self) -> None:
         """Bring the variables back and report how the cell ended.
 
         Raises:
             CellFailed: The cell raised, or was ended.
         """
-        found = {output.name: output for output in self.task.outputs()}
-        report = json.loads(self.task.read_output(found[REPORT])) if REPORT in found else None
-        back, problems = self._bring(found)
+        outcome = read_outcome(self.task, own=self.own)
+        self.variables.update(outcome.values)
         view = self.task.view
-        self._status.end(view, back)
-        pickled = (report or {}).get("pickled") or {}
-        for name in sorted(set(pickled) & set(back)):
-            print(f"note: {plain(name)} came back as a pickle ({plain(str(pickled[name]))})")
-        if report is not None and not report["ok"]:
-            raise self._raised(report["error"])
-        if report is None:
+        self._status.end(view, list(outcome.values))
+        for name in sorted(set(outcome.pickled) & set(outcome.values)):
+            print(f"note: {plain(name)} came back as a pickle ({plain(outcome.pickled[name])})")
+        if outcome.error is not None:
+            raise self._raised(outcome.error)
+        if not outcome.reported:
             raise self._ended(view)
-        if problems:
-            raise CellFailed("\n".join(problems), hint=f"det task outputs {self.task.id}")
-
-    def _bring(self, found: dict[str, OutputView]) -> tuple[list[str], list[str]]:
-        back, problems = [], []
-        for name, output in found.items():
-            if not name.endswith(SUFFIX):
-                continue
-            variable = name.removesuffix(SUFFIX)
-            try:
-                self.variables[variable] = decode(self.task.read_output(output), variable, own=self.own)
-                back.append(variable)
-            except ValueProblem as problem:
-                problems.append(plain(str(problem), 600))
-        return back, problems
+        if outcome.problems:
+            said = "\n".join(plain(problem, 600) for problem in outcome.problems)
+            raise CellFailed(said, hint=f"det task outputs {self.task.id}")
 
     def _raised(self, error: dict[str, Any]) -> CellFailed:
         """Make the exception that stands for the one the cell raised, with its name and traceback."""
@@ -202,12 +174,8 @@ class Following:
 
     def _ended(self, view: TaskView) -> CellFailed:
         """Make the exception for a task that ended without reporting a result."""
-        how = _ENDS.get(view.end_reason) if view.end_reason is not None else None
         failure = view.failure
-        if how is None and failure is not None:
-            how = f"ended: {plain(failure.message, 300)}"
-        elif how is None:
-            how = f"ended without a result (exit code {view.exit_code})"
+        how = plain(how_it_ended(view), 300)
         tail = "".join(f"\n{shown(text)}" for text in self._aside[-TAIL_LINES:])
         hint = failure.hint if failure is not None and failure.hint else f"det task logs {view.id}"
         return CellFailed(f"the borrowed cell ({view.id}) {how}{plain_lines(tail)}", hint=in_notebook(hint))
@@ -221,7 +189,7 @@ class Following:
             StoppedWatching: The user chose to stop watching, or to kill the task.
         """
         self._output.flush()
-        answer = "k" if headless() else self._ask()
+        answer = "k" if headless() else ask(self.task.id)
         if answer == "s":
             self._stop.set()
             again = f"to watch it again and get its variables: %det_run {self.task.id}"
@@ -230,30 +198,12 @@ class Following:
         if answer == "k":
             self._kill()
 
-    def _ask(self) -> str:
-        question = (
-            f"{self.task.id} still runs. k: kill it, s: stop watching (it continues), Enter: continue watching > "
-        )
-        try:
-            return input(question).strip().lower()[:1]
-        except KeyboardInterrupt:
-            return "k"  # interrupted twice: that is clear enough
-        except Exception:  # a front end that cannot ask
-            return "k"
-
     def _kill(self) -> None:
-        self.task.kill()
-        deadline = time.monotonic() + END_SECONDS
-        while not self.task.state.terminal and time.monotonic() < deadline:
-            time.sleep(0.2)  # nothing tells of the end but asking: our own threads may be stuck in an outage
-            self.task.reload()
+        kill_and_wait(self.task)
         self._stop.set()
         self._status.end(self.task.view, [])
-        if not self.task.state.terminal:
-            raise StoppedWatching(f"{self.task.id} is being killed", hint=f"det task describe {self.task.id}")
-        waited = self.task.view.started_at is None
-        how = "was taken out of the queue" if waited else "was killed; its slots are free again"
-        raise StoppedWatching(f"{self.task.id} {how}")
+        hint = None if self.task.state.terminal else f"det task describe {self.task.id}"
+        raise StoppedWatching(after_kill(self.task), hint=hint)
 
 
 class StatusLine:

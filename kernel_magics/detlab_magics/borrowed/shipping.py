@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 import keyword
 import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from detlab.client.bundling.bundle import Bundle, build_bundle
-from detlab.client.bundling.capture import capture_imports
-from detlab.errors import BundleTooLarge
-from detlab.run.cell import FOLDER, SUFFIX, compiled
+from detlab.client.bundling.bundle import Bundle
+from detlab.remote_functions.packing import pack_cell
+from detlab.run.cell import compiled
 from detlab.run.values import EncodedVariable, ValueProblem, encode
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
+from detlab_magics.cells.expand import near_variable
 from detlab_magics.cells.modules import CellModules, refuse_magics
 from detlab_magics.cells.prepare import captured_files
 from detlab_magics.errors import MagicError
@@ -101,41 +99,27 @@ def ship(
         BundleError: The code and the variables are too large or cannot be read.
     """
     values = {variable: _encoded(variable, namespace) for variable in ins}
-    # The process that unpickles needs the modules, whether or not the cell names them.
     needed = sorted({module for value in values.values() for module in value.modules})
-    sources = {name: text, "the variables": "\n".join(f"import {module}" for module in needed)}
-    cells = captured_files([], modules, sources.values())
-    files: dict[str, bytes | str] = {**cells, f"{FOLDER}/cell.py": text}
-    places = {variable: f"{number}{SUFFIX}" for number, variable in enumerate(values)}
-    files |= {f"{FOLDER}/{places[variable]}": value.data for variable, value in values.items()}
-    files[f"{FOLDER}/cell.json"] = json.dumps({"name": name, "in": places, "out": list(outs)})
-    try:
-        bundle = _pack(files, {**cells, **sources}, modules, context)
-    except BundleTooLarge as problem:
-        sizes = sorted(((len(value.data), variable) for variable, value in values.items()), reverse=True)
-        if sizes and sizes[0][0] > 1_000_000:
-            largest = ", ".join(f"{variable} ({size / 2**20:.1f} MB)" for size, variable in sizes[:3])
-            problem.hint = f"--in is for small values; the largest here: {largest}. Put data on storage that tasks read"
-        raise
+    cells = captured_files([], modules, [text, "\n".join(f"import {module}" for module in needed)])
+    bundle = pack_cell(
+        text,
+        name,
+        values,
+        outs,
+        files=cells,
+        hidden=list(modules.cells),
+        context=context,
+        too_large="--in is for small values; the largest here: {largest}. Put data on storage that tasks read",
+    )
     return Shipment(bundle, values, tuple(file.removesuffix(".py") for file in cells))
 
 
 def _encoded(variable: str, namespace: Mapping[str, Any]) -> EncodedVariable:
     if variable not in namespace:
-        close = difflib.get_close_matches(variable, [n for n in namespace if not n.startswith("_")], 1)
-        maybe = f", did you mean {close[0]}?" if close else ""
+        close = near_variable(variable, namespace)
+        maybe = f", did you mean {close}?" if close else ""
         raise MagicError(f"--in {variable}: no variable {variable!r} in this notebook{maybe}")
     try:
         return encode(namespace[variable], variable)
     except ValueProblem as problem:
         raise MagicError(f"--in {problem}") from None
-
-
-def _pack(
-    files: Mapping[str, bytes | str], sources: Mapping[str, str], modules: CellModules, context: pathlib.Path | None
-) -> Bundle:
-    if context is not None:
-        return build_bundle(context, files=files)
-    here = pathlib.Path.cwd()
-    found = capture_imports(sources, here, provided=list(modules.cells))
-    return build_bundle(here, files=files, only=found.paths) if found.paths else build_bundle(files=files)

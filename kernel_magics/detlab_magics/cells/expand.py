@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from detlab_magics.errors import MagicError
@@ -18,6 +18,7 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{([^}\n]*)\}")
 _LAUNCHER = "detlab.launch.hparams"
 _ITS_WORDS = ("args", "args_no_hyphens", "args_no_boolean_flags", "args_json")
 _ITS_NAMES = ("hparams.", "env.")
+_OF_IPYTHON = frozenset({"In", "Out", "exit", "get_ipython", "open", "quit"})
 _TOKEN = re.compile(r"zzdet(\d+)zz")
 
 
@@ -92,13 +93,19 @@ class Expansion:
                 f"no variable {name!r} in this notebook; for a trial's hyperparameters the entrypoint is"
                 f' ["python3", "-m", "{_LAUNCHER}", "--", "python3", "train.py", "${{{name}}}"]'
             )
-        close = difflib.get_close_matches(name, [n for n in self._namespace if not n.startswith("_")], 1)
-        maybe = f", did you mean ${{{close[0]}}}?" if close else ""
+        close = near_variable(name, self._namespace)
+        maybe = f", did you mean ${{{close}}}?" if close else ""
         raise LookupError(f"no variable {name!r} in this notebook{maybe}")
 
     def _keep(self, value: Any) -> str:
         self._values.append(value)
         return f"zzdet{len(self._values) - 1}zz"
+
+
+def near_variable(name: str, namespace: Iterable[str]) -> str | None:
+    """Return a variable of the notebook's own whose name is like one that it does not have."""
+    own = [one for one in namespace if not one.startswith("_") and one not in _OF_IPYTHON]
+    return next(iter(difflib.get_close_matches(name, own, 1)), None)
 
 
 def _plain(value: Any, name: str) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import io
 import pathlib
-import site
 import sys
 import tarfile
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 
 from detlab.client.bundling.bundle import Bundle
+from detlab.client.bundling.search_path import own_folders
 from detlab.schemas.wire import ProblemView
 from detlab_magics.cells.modules import ModuleFolder
 
@@ -27,7 +27,9 @@ def outside_warnings(bundle: Bundle, context: pathlib.Path | None) -> list[Probl
         context: The folder that was uploaded whole; None: modules of the working directory were.
     """
     here = (context or pathlib.Path.cwd()).resolve()
-    folders = {folder for folder in _own_folders() if context is None or not folder.is_relative_to(here)} - {here}
+    cells = {pathlib.Path(folder).resolve() for folder in ModuleFolder.made}
+    own = set(own_folders()) - cells - ({pathlib.Path.cwd()} if "" in sys.path else set())
+    folders = {folder for folder in own if context is None or not folder.is_relative_to(here)} - {here}
     if not folders:
         return []
     uploaded = {file.path.partition("/")[0].removesuffix(".py") for file in bundle.files}
@@ -41,27 +43,6 @@ def outside_warnings(bundle: Bundle, context: pathlib.Path | None) -> list[Probl
             hint = "--context FOLDER uploads a folder whole; or install it where trials run"
             found.append(ProblemView(path="", message=message, hint=hint, level="warning"))
     return found
-
-
-def _own_folders() -> set[pathlib.Path]:
-    """Return the folders that somebody put on `sys.path`: no installed packages, and no captured cells."""
-    installed = [pathlib.Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix, site.getuserbase())]
-    linked = set(_linked())
-    found = {pathlib.Path(entry).resolve() for entry in sys.path if entry and pathlib.Path(entry).is_dir()}
-    return {
-        folder
-        for folder in found - linked
-        if not any(folder.is_relative_to(prefix) for prefix in installed) and str(folder) not in ModuleFolder.made
-    }
-
-
-def _linked() -> Iterator[pathlib.Path]:
-    """Yield the folders of packages that are installed in place (`pip install -e`)."""
-    for packages in (entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))):
-        for file in pathlib.Path(packages).glob("*.pth"):
-            for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-                if line and not line.startswith(("#", "import ")):
-                    yield (pathlib.Path(packages) / line.strip()).resolve()
 
 
 def _sources(bundle: Bundle) -> Iterator[str]:

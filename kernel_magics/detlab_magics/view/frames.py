@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from detlab.client.facts import without_result
-from detlab.schemas.wire import TrialView, encode_floats
+from detlab.schemas.wire import TrialState, TrialView, encode_floats
 from detlab_magics.plaintext import plain
 from detlab_magics.view.state import Curve, ViewState, greyed
 from detlab_magics.view.text import notices, progress_line, shown_state, table, title
@@ -92,6 +92,7 @@ def _trial(trial: TrialView, cells: list[str]) -> dict[str, Any]:
         "index": trial.index,
         "cells": cells,
         "grey": greyed(trial),
+        "failed": trial.state is TrialState.ERROR,
         "running": trial.display_state == "RUNNING",
     }
 

@@ -227,6 +227,12 @@ def greyed(trial: TrialView) -> bool:
     return stopped_early(trial) or trial.state in (TrialState.ERROR, TrialState.CANCELED)
 
 
+def first_failed(state: ViewState) -> TrialView | None:
+    """Return the trial that failed first."""
+    failed = [trial for trial in state.trials.values() if trial.state is TrialState.ERROR]
+    return min(failed, key=lambda trial: (trial.ended_at or 0.0, trial.id), default=None)
+
+
 def _from_series(series: SeriesView) -> Curve:
     steps, values = thin(series.steps, series.values, MAX_POINTS)
     return Curve(list(steps), list(values))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from xml.sax.saxutils import escape
 
-from detlab.schemas.wire import TrialView
+from detlab.schemas.wire import TrialState, TrialView
 from detlab_magics.plaintext import plain
 from detlab_magics.view.state import Curve, ViewState, greyed, thin
 from detlab_magics.view.text import number
@@ -16,13 +16,16 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 16, 34, 40
 INK = "#7b8794"  # reads on white and on near-black: the picture lies on the page's own background
 COLORS = ("#4c78a8", "#54a24b", "#b279a2", "#2a9d8f", "#9d755d", "#c9a227", "#6a5acd", "#d16ba5")
 GREY = "#9aa5b1"
+FAILED = "#b5656f"
 BEST = "#e8590c"
 STATIC_POINTS = 32
 Scale = Callable[[float], float]
 
 
 def color_of(trial: TrialView) -> str:
-    """Return the colour of a trial's curve: stable by index, grey once it was stopped or failed."""
+    """Return the colour of a trial's curve: stable by index, grey once it was stopped, dull red once it failed."""
+    if trial.state is TrialState.ERROR:
+        return FAILED
     return GREY if greyed(trial) else COLORS[trial.index % len(COLORS)]
 
 
@@ -80,8 +83,9 @@ def _curve(trial: TrialView, curve: Curve, is_best: bool, px: Scale, py: Scale) 
         return ""
     color = BEST if is_best else color_of(trial)
     width = 2.6 if is_best else 1.4
-    faint = ' opacity=".55"' if color == GREY else ""
-    title = f"trial {trial.id}: {number(trial.best_validation)} after {trial.steps_completed} steps"
+    faint = ' opacity=".55"' if color in (GREY, FAILED) else ""
+    word = " (failed)" if trial.state is TrialState.ERROR else ""
+    title = f"trial {trial.id}{word}: {number(trial.best_validation)} after {trial.steps_completed} steps"
     dot = (
         f'<circle cx="{px(steps[-1]):.1f}" cy="{py(values[-1]):.1f}" r="2.2" fill="{color}"/>'
         if math.isfinite(values[-1])
@@ -100,7 +104,7 @@ def _best_mark(state: ViewState, px: Scale, py: Scale) -> str:
     x, y = px(best.steps_completed), py(best.value)
     anchor = "end" if x > WIDTH * 0.6 else "start"
     dx = -8 if anchor == "end" else 8
-    label = f"best {number(best.value)} · trial {best.trial_id}"
+    label = f"best {number(best.value)} · {best.told}"
     below = state.experiment.smaller_is_better
     return (
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="none" stroke="{BEST}" stroke-width="2"/>'

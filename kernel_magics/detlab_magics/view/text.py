@@ -12,7 +12,7 @@ from detlab.client.facts import without_result
 from detlab.schemas.wire import BudgetView, EndReason, ExperimentState, ExperimentView, TrialState, TrialView
 from detlab.viz.fronts import shown_names
 from detlab_magics.plaintext import in_notebook, name_cells, plain
-from detlab_magics.view.state import ViewState, stopped_early
+from detlab_magics.view.state import ViewState, first_failed, stopped_early
 
 MAX_ROWS = 24
 WHY = "why"
@@ -113,10 +113,12 @@ def progress_line(state: ViewState, now: float | None = None) -> str:
         parts.append(f"{running} running")
     else:
         parts += [state_word(e), *([e.held] if e.held and not state.ended else [])]
+    if failed := e.trials.get(TrialState.ERROR.value, 0):
+        parts.append(f"{failed} failed")
     if without_result(e) is not None:
         parts.append(f"no result: {plain(without_result(e) or '', 120)}")
     if e.best is not None:
-        parts.append(f"best {plain(e.metric, 40)} {number(e.best.value)} (trial {e.best.trial_id})")
+        parts.append(f"best {plain(e.metric, 40)} {number(e.best.value)} ({e.best.told})")
     parts += [budget_left(one) for one in e.budgets if not state.ended]
     left = eta(state, now)
     if left is not None:
@@ -216,6 +218,10 @@ def notices(state: ViewState) -> list[str]:
     e = state.experiment
     lines = [f"warning: {plain(w, 300)}" for w in e.warnings[:5]]
     f = e.card or e.failure
+    first = first_failed(state) if f is None else None
+    if first is not None and first.failure is not None:
+        f, failed = first.failure, e.trials.get(TrialState.ERROR.value, 0)
+        lines.append(f"trial {first.id} failed" + (f", the first of {failed}" if failed > 1 else ""))
     if f is not None:
         where = f" at {plain(f.where, 120)}" if f.where else ""
         rank = f", rank {f.rank}" if f.rank is not None else ""

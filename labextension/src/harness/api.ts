@@ -6,8 +6,10 @@ import type { Event, ExperimentView, GrantList, LogLine, SeriesView, TrialView }
 import * as compared from './comparison';
 import * as made from './fixtures';
 import * as found from './finding';
+import * as media from './media';
 import * as kept from './registry';
 import * as teams from './teams';
+import * as tracked from './tracked';
 
 export interface Case {
   experiment?: Partial<ExperimentView>;
@@ -79,6 +81,8 @@ export class FixtureApi implements Api {
 
   async text(path: string): Promise<string> {
     this.asked.push(`GET ${path}`);
+    const logged = media.text(path, this.of.hostile ?? false) ?? tracked.text(path, this.of.hostile ?? false);
+    if (logged !== null) return logged;
     const digest = decodeURIComponent(path.split('/').pop() ?? '');
     const file = made.codeFiles().find(one => one.digest === digest);
     return this.of.hostile ? `${made.HOSTILE.log}\n${made.HOSTILE.name}` : made.CODE[file?.path ?? ''] ?? '';
@@ -106,7 +110,7 @@ export class FixtureApi implements Api {
   }
 
   href(path: string): string {
-    return `/api/v1/${path}`;
+    return media.image(path) ?? `/api/v1/${path}`;
   }
 
   /** Say an event or a log line on an open stream. */
@@ -154,6 +158,8 @@ export class FixtureApi implements Api {
     if (kind === 'workspaces') return this.ofTeams(id, part, rest[0]);
     if (kind === 'trials') return this.ofTrial(Number(id), part, rest, query);
     if (kind === 'tasks' && id === undefined) return { items: this.of.trials ? teams.tasks(this.of.hostile ?? false) : [], next: null };
+    if (kind === 'runs' && part === 'logs') return this.logs(query);
+    if (kind === 'runs') return tracked.answer(this.of.trials, id, part, rest[0], query, this.of.hostile ?? false);
     if (kind === 'tasks') return this.ofTask(id!, part, query);
     if (kind === 'models') return this.ofModel(id, part, rest, query);
     if (kind === 'checkpoints' && part === undefined) return made.checkpoint(5);
@@ -205,6 +211,9 @@ export class FixtureApi implements Api {
     }
     if (part === 'checkpoints') return { items: [3, 2, 1].map(i => ({ ...made.checkpoint(i), trial_id: id })) };
     if (part === 'logs' && !rest.length) return this.logs(query);
+    if (part === 'media' && rest[0] === 'keys') return media.keys(this.of.trials, this.of.hostile ?? false);
+    if (part === 'media' && rest[0] === 'steps') return media.steps(this.of.trials);
+    if (part === 'media' && !rest.length) return media.page(id, query, this.of.hostile ?? false);
     return undefined;
   }
 

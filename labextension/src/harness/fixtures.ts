@@ -33,7 +33,7 @@ export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
     id: 12, name: 'digits: width and learning rate', description: null, labels: [], notes: null, paused_at: null, paused_seconds: 0, edited_at: null, archived_at: null, owner: 'alice', may: 'own', workspace: 'Uncategorized', workspace_id: null,
     project: 'Uncategorized', project_id: null, state: 'ACTIVE', searcher: 'adaptive_asha', metric: 'validation_error', smaller_is_better: true,
     time_metric: 'batches', max_time: 1000, log_retention_days: null, progress: 0.42, trials_total: 64, trials: { COMPLETED: 24, ERROR: 2, ACTIVE: 6, RUNNING: 4 },
-    best: { trial_id: 117, trial_index: 17, steps_completed: 960, value: 0.0214, checkpoint: uuid(17) },
+    best: { trial_id: 117, trial_index: 17, steps_completed: 960, value: 0.0214, checkpoint: uuid(17), failed: false },
     created_at: BEGAN - 30, started_at: BEGAN, ended_at: null, pending_reason: null, warnings: [], bundle: 'sha256:ab',
     config: CONFIG, failure: null, card: null, budgets: [], deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
   };

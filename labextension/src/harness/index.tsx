@@ -14,12 +14,13 @@ import { ExperimentTab, ExperimentView } from '../components/experiment/index';
 import { RunsPage } from '../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
 import { Panel } from '../components/panel';
+import { RunPage, TrackedPage } from '../components/runs';
 import { SettingsPage } from '../components/settings/SettingsPage';
 import { StoragePage } from '../components/storage';
 import { ProjectPage, SharedPage, WorkspacePage, WorkspacesPage } from '../components/workspaces';
 import { TaskView, TrialTab, TrialView } from '../components/trial';
 import { loadPlotly } from '../hub/plotlyloader';
-import { AppContext, AppProvider, Question, WorkspaceTab } from '../state/context';
+import { AppContext, AppProvider, Question, RunTab, WorkspaceTab } from '../state/context';
 import { Store } from '../state/store';
 import { LiveView } from '../widget/LiveView';
 import { Case, FixtureApi } from './api';
@@ -91,6 +92,8 @@ function View(): ReactElement {
     case 'shared': return <SharedPage />;
     case 'settings': return <SettingsPage />;
     case 'runs': return <RunsPage table={tab === 'experiments' ? 'experiments' : 'trials'} query={location.search.slice(1).replace(/(^|&)view=runs/, '')} />;
+    case 'tracked': return <TrackedPage query={query.get('q') ?? ''} />;
+    case 'run': return <RunPage id={id ?? 'a'.repeat(32)} tab={tab as RunTab} />;
     case 'notebook': return <div className="det-live"><LiveView view={notebookView(api.of)} advice={null} /></div>;
     default: return <ExperimentView id={12} tab={tab as ExperimentTab} />;
   }

@@ -21,7 +21,7 @@ export function notebookView(of: Case): View {
     },
     header: ['trial', name, 'steps', 'state', 'lr', 'width', 'why'],
     trials: trials.map(trial => ({
-      id: trial.id, index: trial.index, grey: trial.end_reason === 'stopped' || trial.state === 'ERROR', running: trial.display_state === 'RUNNING',
+      id: trial.id, index: trial.index, grey: trial.end_reason === 'stopped' || trial.state === 'ERROR', failed: trial.state === 'ERROR', running: trial.display_state === 'RUNNING',
       cells: [`${trial.id}`, formatNumber(trial.best_validation), `${trial.steps_completed}`, trial.state.toLowerCase(), formatNumber(trial.hparams['lr'] as number), `${trial.hparams['width']}`, trial.stop_evidence]
     })),
     drawn: curves.map(curve => curve.trial_id), lengths: curves.map(curve => curve.steps.length), count: of.trials, whole: true,

@@ -10,6 +10,7 @@ import { ExperimentView } from '../components/experiment';
 import { nameText } from '../components/common/text';
 import { RunsPage } from '../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
+import { RunPage, TrackedPage } from '../components/runs';
 import { SettingsPage } from '../components/settings/SettingsPage';
 import { StoragePage } from '../components/storage';
 import { TaskView, TrialView } from '../components/trial';
@@ -135,6 +136,10 @@ function titleOf(place: HubPlace): string {
       return `Project ${nameText(place.project, 80)}`;
     case 'runs':
       return NAMES[place.table];
+    case 'tracked':
+      return NAMES.runs;
+    case 'run':
+      return `Run ${nameText(place.id, 80)}`;
     case 'models':
     case 'storage':
     case 'workspaces':
@@ -160,6 +165,7 @@ function titleOf(place: HubPlace): string {
 function keyOf(place: HubPlace): string {
   if (place.kind === 'comparison') return place.kind;
   if (place.kind === 'runs') return place.table;
+  if (place.kind === 'tracked') return place.kind;
   const { tab: _, experiment: __, ...rest } = place as HubPlace & { tab?: string; experiment?: number };
   return JSON.stringify(rest);
 }
@@ -178,6 +184,10 @@ function Shown({ place, page, api }: { place: HubPlace; page: PageInfo; api: Hub
       return <ProjectPage workspace={place.workspace} project={place.project} />;
     case 'runs':
       return <RunsPage table={place.table} query={place.query} />;
+    case 'tracked':
+      return <TrackedPage query={place.query} />;
+    case 'run':
+      return <RunPage id={place.id} tab={place.tab} />;
     case 'models':
     case 'storage':
     case 'workspaces':
@@ -214,6 +224,8 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
     case 'experiments':
     case 'trials':
       return <RunsPage table={view} />;
+    case 'runs':
+      return <TrackedPage />;
     case 'queue':
       return <Queue />;
     case 'cluster':

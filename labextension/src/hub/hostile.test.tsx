@@ -8,6 +8,7 @@ import { visible } from '../components/common/text';
 import { workspace } from '../components/workspaces/fixtures';
 import { trials, views } from '../harness/finding';
 import { model, storage } from '../harness/registry';
+import { run } from '../harness/tracked';
 import { FakeApi, show } from '../testing/app';
 import type { HubApi } from './api';
 import { App } from './App';
@@ -45,6 +46,7 @@ function answers(): Record<string, unknown> {
     trials: {
       items: each((name, i) => ({ ...trials(1, new URLSearchParams()).items[0]!, id: i, owner: name, name, labels: [name] })), columns: [], notes: NAMES, next: null
     },
+    runs: { items: each((name, i) => ({ ...run(i), id: `${i}`.padStart(32, 'a'), name, owner: name, group: name, end_reason: name })), next: null },
     'saved-views': { items: each((name, i) => ({ ...views()[0]!, id: i, name })), next: null },
     usage: { first: '2026-03-01', last: '2026-03-01', items: each((user, i) => ({ day: '2026-03-01', user, kind: 'trial', slot_hours: 99 - i })) },
     models: { items: each((name, i) => model({ id: i, name, owner: name, description: name, labels: [name], moving: { [name]: i + 1 } })), after: null },

@@ -9,7 +9,7 @@ import { HubApi } from './api';
 import { App } from './App';
 import { interceptLinks } from './links';
 import { readPage, type PageInfo } from './page';
-import { pathOf, placeOf, Router, type HubPlace } from './router';
+import { ofMlflow, pathOf, placeOf, Router, type HubPlace } from './router';
 import { blank, missing, byField, requestOf, problemsOf } from './start/task';
 
 const PAGE: PageInfo = { base: '/services/detlab/', hub: '/hub/', xsrf: 'tok', user: 'root', admin: true, version: '0.1.0', schema: '/s.json', bundleLimit: 1_000_000 };
@@ -51,6 +51,18 @@ test('every place has an address that leads back to it', () => {
   }
   expect(placeOf('nonsense')).toEqual({ kind: 'nowhere', path: 'nonsense' });
   expect(placeOf('tasks/%E0%A4%A')).toEqual({ kind: 'task', id: '%E0%A4%A' });
+});
+
+test('an address that clients of MLflow print leads to the run, or to the trial that it is', () => {
+  const run = 'a'.repeat(32);
+  expect(ofMlflow(`#/experiments/12/runs/${run}`)).toEqual({ kind: 'run', id: run });
+  expect(ofMlflow(`#/experiments/12/runs/${'0'.repeat(30)}1f`)).toEqual({ kind: 'trial', id: 31 });
+  expect(ofMlflow('#/experiments/12')).toEqual({ kind: 'tracked' });
+  expect(ofMlflow('#/experiments/12/runs/x"y')).toBeNull();
+  window.history.replaceState(null, '', `/services/detlab/#/experiments/12/runs/${run}`);
+  expect(new Router('/services/detlab/').place).toEqual({ kind: 'run', id: run });
+  expect(window.location.pathname + window.location.hash).toBe(`/services/detlab/runs/${run}`);
+  window.history.replaceState(null, '', '/');
 });
 
 test('the options of a comparison are in its address, and are no steps back', async () => {
@@ -112,7 +124,7 @@ test('an administrator finds every view; one click leads there and takes the foc
   await screen.findByText('Getting started');
   const nav = screen.getByRole('navigation', { name: 'Views' });
   expect(within(nav).getAllByRole('link').map(link => link.textContent)).toEqual([
-    'My work', 'Experiments', 'Trials', 'Shared with me', 'Queue', 'Cluster', 'Models', 'Storage', 'Nodes', 'All work', 'Quotas', 'Usage', 'Tokens', 'Audit log', 'Service'
+    'My work', 'Experiments', 'Trials', 'Runs', 'Shared with me', 'Queue', 'Cluster', 'Models', 'Storage', 'Nodes', 'All work', 'Quotas', 'Usage', 'Tokens', 'Audit log', 'Service'
   ]);
   await userEvent.click(within(nav).getByRole('link', { name: 'Audit log' }));
   const heading = await screen.findByRole('heading', { name: 'Audit log', level: 1 });

@@ -4,10 +4,10 @@ import { useSyncExternalStore } from 'react';
 
 import { pathOfComparison, placeOfQuery } from '../components/compare/link';
 import {
-  EXPERIMENT_TABS, TRIAL_TABS, WORKSPACE_TABS, type Place
+  EXPERIMENT_TABS, RUN_TABS, TRIAL_TABS, WORKSPACE_TABS, type Place
 } from '../state/context';
 
-export const LISTS = ['work', 'experiments', 'trials', 'shared', 'workspaces', 'queue', 'cluster', 'models', 'storage', 'settings'] as const;
+export const LISTS = ['work', 'experiments', 'trials', 'runs', 'shared', 'workspaces', 'queue', 'cluster', 'models', 'storage', 'settings'] as const;
 export const ADMIN = ['nodes', 'everybody', 'quotas', 'usage', 'tokens', 'audit', 'service'] as const;
 
 export type ListView = (typeof LISTS)[number];
@@ -26,6 +26,7 @@ export function placeOf(path: string, search = ''): HubPlace {
   const [first = 'work', second] = parts;
   if (parts.length <= 1) {
     if (first === 'experiments' || first === 'trials') return { kind: 'runs', table: first, ...queryOf(search) };
+    if (first === 'runs') return { kind: 'tracked', ...queryOf(search) };
     if (first === 'new') return { kind: 'new', ...fromOf(search) };
     if (first === 'compare') return placeOfQuery(search);
     if ((LISTS as readonly string[]).includes(first) || isAdminView(first)) {
@@ -38,6 +39,7 @@ export function placeOf(path: string, search = ''): HubPlace {
     if (first === 'trials' && id !== null) return { kind: 'trial', id, ...tabOf(search, TRIAL_TABS) };
     if (first === 'workspaces') return { kind: 'workspace', workspace: decoded(second), ...tabOf(search, WORKSPACE_TABS) };
     if (first === 'tasks') return { kind: 'task', id: decoded(second) };
+    if (first === 'runs') return { kind: 'run', id: decoded(second), ...tabOf(search, RUN_TABS) };
   }
   if (parts.length === 4 && first === 'workspaces' && parts[2] === 'projects') {
     return { kind: 'project', workspace: decoded(second!), project: decoded(parts[3]!) };
@@ -63,6 +65,15 @@ function fromOf(search: string): { from?: number } {
   return /^\d{1,15}$/.test(from) ? { from: Number(from) } : {};
 }
 
+/** What MLflow's clients print as the address of a run, below a path that leads here: `#/experiments/1/runs/RUN`. */
+export function ofMlflow(hash: string): HubPlace | null {
+  const found = /^#\/experiments\/(\d{1,15})(?:\/runs\/([0-9a-f]{32}))?$/.exec(hash);
+  if (!found) return null;
+  const run = found[2];
+  if (!run) return { kind: 'tracked' };
+  return run.startsWith('0'.repeat(16)) ? { kind: 'trial', id: Number.parseInt(run, 16) } : { kind: 'run', id: run };
+}
+
 function queryOf(search: string): { query?: string } {
   const query = search.replace(/^\?/, '');
   return query ? { query } : {};
@@ -82,6 +93,10 @@ export function pathOf(place: HubPlace): string {
       return `trials/${place.id}${place.tab ? `?tab=${place.tab}` : ''}`;
     case 'task':
       return `tasks/${encodeURIComponent(place.id)}`;
+    case 'tracked':
+      return `runs${place.query ? `?${place.query}` : ''}`;
+    case 'run':
+      return `runs/${encodeURIComponent(place.id)}${place.tab ? `?tab=${place.tab}` : ''}`;
     case 'model':
       return `models/${encodeURIComponent(place.name)}`;
     case 'version':
@@ -116,6 +131,8 @@ export class Router {
   private now: HubPlace;
 
   constructor(readonly base: string) {
+    const named = ofMlflow(window.location.hash);
+    if (named) window.history.replaceState(null, '', this.href(named));
     this.now = this.read();
     window.addEventListener('popstate', () => this.moved());
   }

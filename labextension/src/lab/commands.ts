@@ -45,7 +45,7 @@ export function addCommands(
     label: 'Show the detlab Panel',
     execute: () => lab.shell.activateById(panelId)
   });
-  const lists: [string, string][] = [['workspaces', 'Show Workspaces'], ['shared', 'Show What Others Share with Me'], ['settings', 'Show the detlab Settings']];
+  const lists: [string, string][] = [['tracked', 'Show Runs from Anywhere'], ['workspaces', 'Show Workspaces'], ['shared', 'Show What Others Share with Me'], ['settings', 'Show the detlab Settings']];
   for (const [kind, label] of lists) {
     lab.commands.addCommand(`detlab:${kind}`, { label, execute: () => lab.commands.execute(OPEN, { kind }) });
   }

@@ -6,9 +6,12 @@ import type { Api } from './api';
 import type { Snapshot, Store } from './store';
 
 export const EXPERIMENT_TABS = ['curves', 'trials', 'search', 'parallel', 'checkpoints', 'events', 'config', 'code'] as const;
-export const TRIAL_TABS = ['metrics', 'logs', 'checkpoints', 'hparams'] as const;
+export const TRIAL_TABS = ['metrics', 'media', 'logs', 'checkpoints', 'hparams'] as const;
 export const WORKSPACE_TABS = ['projects', 'experiments', 'models', 'tasks', 'members', 'defaults'] as const;
 
+export const RUN_TABS = ['metrics', 'media', 'logs', 'config', 'system', 'code', 'files'] as const;
+
+export type RunTab = (typeof RUN_TABS)[number];
 export type ExperimentTab = (typeof EXPERIMENT_TABS)[number];
 export type TrialTab = (typeof TRIAL_TABS)[number];
 export type WorkspaceTab = (typeof WORKSPACE_TABS)[number];
@@ -46,6 +49,13 @@ export type Place =
     /** Filter, order and columns, as `writeRequest` writes them. */
     query?: string;
   }
+  | {
+    /** Runs that no cluster started. */
+    kind: 'tracked';
+    /** State, group and job type, as `writeRuns` writes them. */
+    query?: string;
+  }
+  | { kind: 'run'; /** Its id, or the key by which its owner's scripts know it. */ id: string; tab?: RunTab }
   | {
     kind: 'new'; path?: string;
     /** The experiment whose config and code it begins with. */

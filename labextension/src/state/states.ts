@@ -13,7 +13,7 @@ const WORDS: Record<string, string> = {
 const TONES: Record<string, Tone> = {
   ACTIVE: 'running', RUNNING: 'running', PAUSED: 'paused', COMPLETED: 'good', ERROR: 'bad', CANCELED: 'off',
   DELETING: 'off', DELETED: 'off', QUEUED: 'waiting', PENDING: 'waiting', PULLING: 'waiting', STARTING: 'waiting',
-  ASSIGNED: 'waiting'
+  ASSIGNED: 'waiting', SCHEDULED: 'waiting', FINISHED: 'good', FAILED: 'bad', KILLED: 'off'
 };
 
 /** Whether nothing more will happen. */
@@ -44,11 +44,11 @@ export function experimentState(view: ExperimentView): ExperimentState | 'QUEUED
 
 /**
  * The warning of an experiment that completed without a result: its validations never had the searcher's metric, or all
- * values of it were NaN or infinite.
+ * values of it were NaN or infinite. Code that validates nothing may have been run for its output: that is no mistake.
  */
 export function missedMetric(view: ExperimentView): string | null {
   if (view.state !== 'COMPLETED' || Number.isFinite(view.best?.value)) return null;
-  return view.warnings.find(warning => warning.includes(' never reported ') || warning.startsWith('no finite value of ')) ?? null;
+  return view.warnings.find(warning => /never reported .* \(its validations reported: /.test(warning) || warning.startsWith('no finite value of ')) ?? null;
 }
 
 /** What trials that still hold slots are doing: once the experiment is paused or ending, they are stopping. */

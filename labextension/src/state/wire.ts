@@ -117,6 +117,7 @@ export interface BestView {
   steps_completed: number;
   value: Float;
   checkpoint: string | null;
+  failed: boolean;
 }
 
 /** A budget of a search. */
@@ -753,6 +754,13 @@ export interface LabelMoves {
   items: LabelMove[];
 }
 
+/** The newest value of a metric: that of the greatest step. */
+export interface LastPoint {
+  value: Float;
+  step: number;
+  time: number;
+}
+
 /** The limits of one user. */
 export interface LimitList {
   items: LimitView[];
@@ -835,6 +843,51 @@ export interface LogLine {
   level: string | null;
   time: number;
   text: string;
+}
+
+/** The keys of a trial's media. */
+export interface MediaKeyList {
+  items: MediaKeyView[];
+  next: number | null;
+}
+
+/** A key of a trial's media. */
+export interface MediaKeyView {
+  key: string;
+  kind: string;
+  count: number;
+  bytes: number;
+  first_step: number;
+  last_step: number;
+}
+
+/** A page of objects, in the order of their steps. */
+export interface MediaPage {
+  items: MediaView[];
+  next: string | null;
+}
+
+/** Steps at which a trial has logged media, in order. */
+export interface MediaStepList {
+  items: number[];
+  next: number | null;
+}
+
+/** An object that a trial has logged, or a run. */
+export interface MediaView {
+  id: number;
+  trial_id: number;
+  run_id: string;
+  step: number;
+  key: string;
+  place: number;
+  kind: string;
+  media_type: string;
+  caption: string;
+  size: number;
+  width: number;
+  height: number;
+  time: number;
 }
 
 /** The members of a workspace, users first. */
@@ -1133,11 +1186,39 @@ export interface RunComparison {
   next: number | null;
 }
 
+/** The values of a metric, thinned so that its shape is that of all of them. */
+export interface RunCurve {
+  name: string;
+  steps: number[];
+  values: Float[];
+  times: number[];
+  total: number;
+}
+
+/** A part of the curves of a run, by name. */
+export interface RunCurveList {
+  items: RunCurve[];
+  next: number | null;
+}
+
 /** GET comparison/curves?trials=12,15&name=loss: curves of several trials, in parts. */
 export interface RunCurves {
   items: SeriesView[];
   absent_trials: number[];
   next: number | null;
+}
+
+/** A part of the files of a run, by path. */
+export interface RunFileList {
+  items: RunFileView[];
+  next: number | null;
+}
+
+/** A file of a run: code, packages, or what it has logged. */
+export interface RunFileView {
+  path: string;
+  size: number;
+  updated_at: number;
 }
 
 /** A metric in all runs; null where one has not reported it. */
@@ -1155,6 +1236,39 @@ export interface RunSummary {
   min: Float | null;
   max: Float | null;
   deviation: Float | null;
+}
+
+/** A run that no cluster started, or what MLflow's clients have logged into or below a trial. */
+export interface RunView {
+  id: string;
+  key: string;
+  name: string;
+  owner: string;
+  status: 'RUNNING' | 'SCHEDULED' | 'FINISHED' | 'FAILED' | 'KILLED';
+  end_reason: string;
+  workspace: string;
+  project: string;
+  project_id: number | null;
+  experiment_id: number | null;
+  group: string;
+  job_type: string;
+  notes: string;
+  started_at: number;
+  ended_at: number | null;
+  heard_at: number | null;
+  deleted: boolean;
+  config: Record<string, string>;
+  tags: Record<string, string>;
+  may: 'read' | 'write' | 'own';
+  shortened: string[];
+  metrics: Record<string, LastPoint>;
+  summary: Record<string, unknown>;
+}
+
+/** A page of runs, the newest first. */
+export interface RunViewList {
+  items: RunView[];
+  next: number | null;
 }
 
 /** PUT saved-views: makes a view, or replaces the caller's view of this name. */

@@ -47,7 +47,7 @@ export function LiveView({ view, advice }: { view: View; advice: string | null }
 function chartData(view: View, e: Experiment, options: PlotOptions): ChartData {
   const entries = [...view.curves.values()].flatMap(curve => {
     const trial = view.trials.get(curve.trial);
-    return trial && curve.steps.length ? [{ curve, index: trial.index, grey: trial.grey, best: trial.id === e.best?.trial }] : [];
+    return trial && curve.steps.length ? [{ curve, index: trial.index, grey: trial.grey, failed: trial.failed, best: trial.id === e.best?.trial }] : [];
   });
   return { entries, options, origin: 0, smallerIsBetter: e.smallerIsBetter, live: !e.ended };
 }

@@ -27,6 +27,8 @@ export interface Trial {
   index: number;
   cells: string[];
   grey: boolean;
+  /** Views that an older kernel drew do not tell it. */
+  failed?: boolean;
   running: boolean;
 }
 

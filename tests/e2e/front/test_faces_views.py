@@ -46,6 +46,9 @@ VIEWS = {
     "metrics": "view=trial&tab=metrics",
     "logs": "view=trial&tab=logs&id=109",
     "hparams": "view=trial&tab=hparams",
+    "media": "view=trial&tab=media",
+    "hostile media": "view=trial&tab=media&case=hostile",
+    "runs' media": "view=comparison&tab=media",
     "task": "view=task",
     "queued": "view=task&id=queued",
     "notebook": "view=notebook",
@@ -89,11 +92,25 @@ VIEWS = {
     "all experiments": "view=runs&tab=experiments",
     "no trials": "view=runs&tab=trials&case=empty",
     "column that is gone": "view=runs&tab=trials&column=id&column=gone",
+    "runs from anywhere": "view=tracked",
+    "no runs": "view=tracked&case=empty",
+    "hostile runs from anywhere": "view=tracked&case=hostile",
+    "run": "view=run",
+    "failed run": f"view=run&id={'a' * 31}3&tab=logs",
+    "run's media": "view=run&tab=media",
+    "run's config": "view=run&tab=config",
+    "run's machine": "view=run&tab=system",
+    "run's code": "view=run&tab=code",
+    "run's files": "view=run&tab=files",
+    "empty run": "view=run&case=empty",
+    "hostile run": "view=run&case=hostile",
+    "hostile run's code": "view=run&case=hostile&tab=code",
     "hostile trials": f"view=runs&tab=trials&case=hostile&{COLUMNS}",
 }
 SHAPES = {"light": (1200, 800, "light"), "dark": (1200, 800, "dark"), "narrow": (360, 740, "light")}
 READY = (
     ".det-adm table, .det-model table, .det-settings, .det-runs-grid [role=rowgroup] > [role=row], .det-empty-title,"
+    " .det-tracked [role=rowgroup] > [role=row],"
     " .det-tab-panel, .det-banner[role=alert], .det-live-plot"
 )
 
@@ -218,13 +235,14 @@ def test_hostile_names_stay_text_in_every_tab(opened: Any) -> None:
         ("view=experiment&case=hostile", 7),
         ("view=trial&id=103&case=hostile", 4),
         ("view=task&case=hostile", 3),
+        ("view=run&case=hostile", 7),
     ):
         page = opened(query).page
         for i in range(tabs):
             page.locator("[role=tab]").nth(i).click()
             until(page, "!document.body.innerText.includes('Loading')")
             assert page.evaluate("window.hacked") is None
-            assert page.locator("#root img, #root script").count() == 0
+            assert page.locator("#root img:not(.det-media-picture > img), #root script").count() == 0
             shown = page.locator("body").inner_text()
             assert not set(shown) & set("\u202a\u202b\u202c\u202d\u202e\u001b\u0000\u0008")
     assert "⟨U+202E⟩" in page.locator("h1").inner_text()

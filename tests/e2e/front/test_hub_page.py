@@ -148,6 +148,7 @@ def test_another_user_sees_neither_admin_views_nor_others_work(
             "My work",
             "Experiments",
             "Trials",
+            "Runs",
             "Shared with me",
             "Queue",
             "Cluster",

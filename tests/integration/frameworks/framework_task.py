@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from testbed.task_dirs import make_task_dir
 ROOT = Path(__file__).parents[3]
 PYTHON = ROOT / ".venv-frameworks" / "bin" / "python"
 EXAMPLES = ROOT / "examples" / "frameworks"
+METRICS = re.compile(r"(\[rank=\d+\] )?\{'")
 
 
 def needs_frameworks() -> None:
@@ -34,6 +36,9 @@ class FrameworkTask:
 
     root: Path
     api: MasterDouble
+    python: Path = PYTHON
+    """Of the environment that has the framework."""
+    launcher: str = "detlab.launch.torch_distributed"
 
     def records(self, kind: str) -> list[dict[str, Any]]:
         path = self.root / "spool" / "metrics.jsonl"
@@ -65,9 +70,9 @@ class FrameworkTask:
         self.set_info(slot_ids=list(range(ranks)), container_slot_counts=[ranks])
         base = {key: value for key, value in os.environ.items() if not key.startswith("DET_")}
         script = os.fspath(EXAMPLES / program)
-        launch = [] if ranks == 1 else ["-m", "detlab.launch.torch_distributed", os.fspath(PYTHON)]
+        launch = [] if ranks == 1 else ["-m", self.launcher, os.fspath(self.python)]
         return subprocess.Popen(
-            [PYTHON, *launch, script],
+            [self.python, *launch, script],
             env={
                 **base,
                 "DET_TASK_DIR": str(self.root),
@@ -86,17 +91,18 @@ class FrameworkTask:
         )
 
     def run(self, program: str | Path, *, ranks: int = 1, **extra: str) -> tuple[int, str]:
-        """Run a program to its end; return its exit status and what it printed."""
+        """Run a program to its end; return its exit status and what it printed, as `finish` does."""
         return self.finish(self.start(program, ranks=ranks, **extra))
 
     @staticmethod
     def finish(process: subprocess.Popen[str], timeout: float = 150) -> tuple[int, str]:
+        """Wait for a program; return its exit status and what it printed, without metrics if it failed."""
         try:
             output, _ = process.communicate(timeout=timeout)
         finally:
             process.kill()
             process.wait()
-        return process.returncode, output
+        return process.returncode, output if process.returncode == 0 else why(output)
 
     def interrupt(self, program: str, at_step: int, **extra: Any) -> tuple[int, str]:
         """Have the master ask the program to stop once it has reported a step; return how it ended."""
@@ -107,6 +113,12 @@ class FrameworkTask:
         assert reached, output
         self.api.preempt(False)
         return status, output
+
+
+def why(output: str) -> str:
+    """Return the end of what a failed program printed, without the Trainer's metrics: reports of CI cut long texts."""
+    lines = [line for line in output.splitlines() if not METRICS.match(line)]
+    return "\n".join(lines)[-8_000:]
 
 
 def until(condition: Callable[[], bool], seconds: float = 120) -> bool:

@@ -1,7 +1,8 @@
 """What each integration does for a trial, tried with the framework itself on programs of examples/frameworks.
 
 One contract for all: metrics in their groups at their steps, with what a searcher measures time by; checkpoints; a stop
-in the middle that costs no step, and the same losses after it; the chief alone reports.
+in the middle that costs no step, and the same losses after it; the chief alone reports. Each promise is kept by one of
+them in `make test`, and by all of them in `make soak`.
 """
 
 from __future__ import annotations
@@ -57,7 +58,12 @@ DOORS = {
 }
 
 
-@pytest.fixture(params=DOORS)
+def soaked(*names: str) -> list[Any]:
+    """Return parameters that only `make soak` tries."""
+    return [pytest.param(name, marks=pytest.mark.soak) for name in names]
+
+
+@pytest.fixture(params=["transformers", *soaked("lightning", "keras")])
 def door(request: pytest.FixtureRequest) -> Door:
     return DOORS[request.param]
 
@@ -103,7 +109,11 @@ def test_a_trial_that_stops_in_the_middle_goes_on_at_the_next_step_to_the_same_l
 
 @pytest.mark.parametrize(
     ("door", "time_metric"),
-    [("transformers", "epochs"), ("lightning", "batches"), ("keras", "epochs")],
+    [
+        pytest.param("transformers", "epochs", marks=pytest.mark.soak),
+        ("lightning", "batches"),
+        pytest.param("keras", "epochs", marks=pytest.mark.soak),
+    ],
     indirect=["door"],
 )
 def test_code_that_trains_for_another_length_than_the_search_is_told_so(
@@ -118,7 +128,7 @@ def test_code_that_trains_for_another_length_than_the_search_is_told_so(
     assert task.metrics("training") == {}
 
 
-@pytest.mark.parametrize("door", ["transformers", "lightning"], indirect=True)
+@pytest.mark.parametrize("door", [*soaked("transformers"), "lightning"], indirect=True)
 @pytest.mark.timeout(300)
 def test_of_two_ranks_one_reports_and_both_store(door: Door, new_task: Callable[[str], FrameworkTask]) -> None:
     task = door.prepare(new_task("task"))
@@ -131,7 +141,7 @@ def test_of_two_ranks_one_reports_and_both_store(door: Door, new_task: Callable[
         assert any(name.endswith((f"rng_state_{rank}.pth", f"rank-{rank}.json")) for name in files), list(files)
 
 
-@pytest.mark.parametrize("door", ["transformers", "lightning"], indirect=True)
+@pytest.mark.parametrize("door", soaked("transformers", "lightning"), indirect=True)
 @pytest.mark.timeout(500)
 def test_two_ranks_stop_together_and_go_on_together(door: Door, new_task: Callable[[str], FrameworkTask]) -> None:
     task = door.prepare(new_task("task"))
@@ -150,7 +160,7 @@ FORGETS = {
 }
 
 
-@pytest.mark.parametrize("door", FORGETS, indirect=True)
+@pytest.mark.parametrize("door", ["transformers", *soaked("lightning")], indirect=True)
 def test_code_that_forgets_to_resume_is_told_so(door: Door, new_task: Callable[[str], FrameworkTask]) -> None:
     task = door.prepare(new_task("task"))
     status, output = task.run(door.program)

@@ -11,6 +11,8 @@ from framework_task import FrameworkTask
 
 PROGRAMS = Path(__file__).parent / "programs"
 
+pytestmark = pytest.mark.soak
+
 
 @pytest.mark.timeout(400)
 def test_lightning_stops_between_optimizer_steps_and_validations(new_task: Callable[[str], FrameworkTask]) -> None:

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.hub
 EXACT = (
     "default-src 'none'; script-src 'self'; style-src 'self';"
     " style-src-attr 'unsafe-hashes' 'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
-    " 'sha256-S+l+cz1wXqs2B0FcjqqT7NvjwGmhD1UjJswXjlSkj0s='; img-src 'self' data:; font-src 'self';"
+    " 'sha256-S+l+cz1wXqs2B0FcjqqT7NvjwGmhD1UjJswXjlSkj0s='; img-src 'self' data:; media-src 'self'; frame-src 'self';"
+    " font-src 'self';"
     " connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
 MODELS = ["models/digits", "models/digits/compare", "models/digits/versions/3"]

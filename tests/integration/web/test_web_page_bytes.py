@@ -33,6 +33,7 @@ from detlab_hub.store.tables import (
     CheckpointRow,
     ExperimentRow,
     GrantRow,
+    MediaRow,
     ModelRow,
     OutputRow,
     RemovalRow,
@@ -64,6 +65,9 @@ EXPECTED = {
     "trials/{trial_id}/logs": 400,
     "experiments/{experiment_id}/search/journal": ROUND,
     "checkpoints/{uuid}/pins": MANY + 1,
+    "trials/{trial_id}/media": MANY,
+    "trials/{trial_id}/media/keys": MANY,
+    "trials/{trial_id}/media/steps": MANY,
     "tasks": ROUND,
     "tasks/{task_id}/outputs": MANY * 3,
     "models": ROUND,
@@ -171,6 +175,19 @@ def fill(unit: Any) -> None:
         OutputRow: [
             {"task_id": TASK(1), "name": f"{number} {'o' * 240}", "digest": f"sha256:{number:064x}"}
             for number in range(MANY * 3)
+        ],
+        MediaRow: [
+            {
+                "experiment_id": 1,
+                "trial_id": 1,
+                "kind": "image",
+                "media_type": "image/png",
+                "step": number,
+                "key": f"{number} {'ü' * 190}",
+                "caption": "\x01" * 500,
+                "digest": f"{number:064x}",
+            }
+            for number in range(MANY)
         ],
         GrantRow: [
             {"experiment_id": 1, "kind": "user", "name": f"{number} {'g' * 240}", "granted_by": "ben"}

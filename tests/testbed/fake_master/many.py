@@ -36,6 +36,8 @@ def _one(master: Any, wanted: BatchRequest, number: int) -> BatchItem:
         view = master.experiment(str(number))
         if wanted.dry_run:
             return BatchItem(id=number, result="done", name=view.name, state=view.state)
+        if wanted.act in _EDITS and (view.archived_at is not None) == (wanted.act == "archive"):
+            return BatchItem(id=number, result="unchanged", name=view.name, state=view.state)
         if wanted.act in _EDITS:
             view = master.edit(str(number), EditExperiment(**_EDITS[wanted.act]).model_dump_json().encode())
         elif wanted.act in ("add_labels", "remove_labels"):

@@ -13,6 +13,7 @@ from detlab.client import Client
 from testbed.cluster import Cluster
 from testbed.people.callers import task_token
 
+OCTETS = {"Content-Type": "application/octet-stream"}
 MARK = "operators-own"
 """In the name of everything, and in every file."""
 FILE = f"{MARK}: one text for the code, the checkpoint and the output, so that one digest names all three\n"
@@ -23,6 +24,7 @@ import detlab as det
 
 with det.core.init() as core:
     core.train.report_validation_metrics(1, {"x": 1.0})
+    core.train.report_media(1, {"operators-own": det.Html("<p>operators-own</p>")})
     with core.checkpoint.store_path({"steps_completed": 1}) as (folder, _):
         (folder / "own.txt").write_bytes(pathlib.Path("own.txt").read_bytes())
 """
@@ -57,6 +59,34 @@ def _workspace(cluster: Cluster) -> tuple[str, str]:
         return str(place["id"]), str(project["id"])
 
 
+def _run(cluster: Cluster) -> dict[str, str]:
+    """Return the ids of a run from elsewhere, with a value, a line of output and a file, and of an object of it."""
+    lines = [
+        {"kind": "metrics", "seq": 1, "time": 1.0, "step": 0, "values": {MARK: 1.0}},
+        {"kind": "log", "seq": 2, "time": 1.0, "text": MARK},
+    ]
+    with cluster.client() as http:
+        begun = http.post("runs", json={"key": MARK, "name": MARK, "writer": "own"}).raise_for_status().json()
+        run: str = begun["run"]["id"]
+        http.post(f"runs/{run}/writers/own/records", json={"records": lines}).raise_for_status()
+        about: dict[str, str | int] = {"key": MARK, "step": 1, "kind": "html", "media_type": "text/html"}
+        there = http.put(f"runs/{run}/media", params=about, content=FILE, headers=OCTETS).raise_for_status().json()
+        files = f"{cluster.service}mlflow/api/2.0/mlflow-artifacts/artifacts/0"
+        http.put(f"{files}/{run}/artifacts/own.txt", content=FILE, headers=OCTETS).raise_for_status()
+        return {"run_id": run, "object_id": str(there["id"])}
+
+
+def _artifact(cluster: Cluster) -> str:
+    """Return the id of an artifact with a version."""
+    wanted = {"files": [{"path": "own.txt", "size": len(FILE), "digest": DIGEST}], "comment": MARK}
+    with cluster.client() as http:
+        http.post(f"artifacts/{MARK}/versions", json=wanted).raise_for_status()
+        http.put(f"artifacts/{MARK}/files/{DIGEST}", content=FILE, headers=OCTETS).raise_for_status()
+        made = http.post(f"artifacts/{MARK}/versions", json=wanted).raise_for_status().json()
+        assert made["version"]["version"] == 1
+        return str(made["artifact_id"])
+
+
 @contextmanager
 def belongings(cluster: Cluster) -> Iterator[Belongings]:
     """Make them; the command is ended at the end."""
@@ -75,10 +105,13 @@ def belongings(cluster: Cluster) -> Iterator[Belongings]:
         assert experiment.wait(60) == "COMPLETED", cluster.logs()
         (trial,) = experiment.list_trials()
         (checkpoint,) = trial.list_checkpoints()
+        (media,) = trial.list_media()
         known = {model.name: model for model in client.get_models()}
         model = known.get(MARK) or client.create_model(MARK, MARK)
         version = model.register_version(checkpoint.uuid, comment=MARK, labels=["own"], reason=MARK)
         ids = {
+            **_run(cluster),
+            "artifact": _artifact(cluster),
             "workspace": place,
             "project": project,
             "model": str(model.model_id),
@@ -86,6 +119,7 @@ def belongings(cluster: Cluster) -> Iterator[Belongings]:
             "label": "own",
             "experiment_id": str(experiment.id),
             "trial_id": str(trial.id),
+            "media_id": str(media.id),
             "uuid": checkpoint.uuid,
             "digest": DIGEST,
             "task_id": task.id,

@@ -25,6 +25,7 @@ print(f"line of {mark}", flush=True)
 with det.core.init() as core:
     core.train.report_metrics(f"{mark}-group", 1, {f"{mark}-metric": 1.0, f"{mark}-text": mark})
     core.train.report_validation_metrics(1, {"x": 1.0})
+    core.train.report_media(1, {f"{mark}-media": det.Html(f"<p>{mark}</p>", caption=f"caption of {mark}")})
     core.train.set_status(f"status of {mark}")
     with core.checkpoint.store_path({"steps_completed": 1, "note": mark}) as (folder, _):
         (folder / f"{mark}.txt").write_text(mark)
@@ -83,9 +84,11 @@ def tenant(cluster: Cluster, name: str, mark: str) -> Iterator[Tenant]:
         _share(cluster, token, experiment)
         (trial,) = experiment.list_trials()
         (checkpoint,) = trial.list_checkpoints()
+        (media,) = trial.list_media()
         ids = {
             "experiment_id": str(experiment.id),
             "trial_id": str(trial.id),
+            "media_id": str(media.id),
             "uuid": checkpoint.uuid,
             "digest": digest,
             "task_id": tasks[0].id,

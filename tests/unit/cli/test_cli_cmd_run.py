@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from detlab.schemas import taskconf
+from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import FailureView
 from testbed.fake_master.api import ApiFault, FakeMaster
 
@@ -141,3 +143,47 @@ def test_a_lost_reply_does_not_double_the_command(master, det) -> None:
     master.on_create = ends(master, 0)
     assert det("cmd", "run", "x").exit_code == 0
     assert len(master.tasks) == 1
+
+
+# --- det task create ----------------------------------------------------------------------------------------
+
+
+def test_a_task_may_be_on_several_nodes_unless_its_config_says_otherwise(master, det, tmp_path: Path) -> None:
+    (tmp_path / "task.yaml").write_text("entrypoint: python3 convert.py\nresources: {slots: 4}\n")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "convert.py").write_text("")
+    result = det("task", "create", str(tmp_path / "task.yaml"), str(tmp_path / "own"))
+    assert result.exit_code == 0, result.stderr
+    assert "command-0001" in result.stdout
+    (asked,) = master.asked
+    assert asked.kind == "command"
+    assert asked.config == {"entrypoint": "python3 convert.py", "resources": {"slots": 4, "is_single_node": False}}
+    assert asked.bundle in master.bundles
+    (tmp_path / "one.yaml").write_text("entrypoint: x\nresources: {is_single_node: true}\n")
+    assert det("task", "create", str(tmp_path / "one.yaml"), "--slots", "2").exit_code == 0
+    assert master.asked[1].config["resources"] == {"is_single_node": True, "slots": 2}
+
+
+def test_a_task_is_followed_if_that_is_asked_for(master, det) -> None:
+    master.on_create = ends(master, 3, "one")
+    result = det("task", "create", "--entrypoint", "convert | wc -l", "--slots", "2", "-f")
+    assert (result.exit_code, result.stdout) == (3, "one\n")
+    assert master.asked[0].config["entrypoint"] == "convert | wc -l"
+
+
+def test_a_task_without_an_entrypoint_or_with_two_configs_is_refused(master, det, tmp_path: Path) -> None:
+    assert "entrypoint: is required" in det("task", "create", "--slots", "2").stderr
+    (tmp_path / "a.yaml").write_text("entrypoint: x\n")
+    twice = det("task", "create", str(tmp_path / "a.yaml"), "--config-file", str(tmp_path / "a.yaml"))
+    assert (twice.exit_code, "name the same thing" in twice.stderr) == (2, True)
+    fork = det("task", "create", str(tmp_path / "a.yaml"), "--fork", "x")
+    assert "--fork of Determined is not here: tasks have no parents here" in fork.stderr
+    assert master.asked == []
+
+
+def test_only_commands_are_spread_over_nodes() -> None:
+    raw = {"entrypoint": "x", "resources": {"is_single_node": False}}
+    assert taskconf.check(raw, TaskKind.COMMAND) == []
+    for kind in (TaskKind.CELL, TaskKind.NOTEBOOK, TaskKind.SHELL, TaskKind.NOTEBOOK_RUN):
+        (problem,) = taskconf.check(raw, kind)
+        assert problem.path == "resources.is_single_node"

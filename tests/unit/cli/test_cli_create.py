@@ -272,3 +272,12 @@ def test_files_of_secrets_are_named_when_they_are_uploaded(det, det_json, workpl
     assert "name it in .detignore" in told
     (workplace / "code" / ".detignore").write_text(".env\nkeys/\n")
     assert det("e", "create", "search.yaml", "code").stderr == ""
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n"])
+def test_an_empty_config_is_named_before_any_code_is_packed(det, workplace: Path, text: str) -> None:
+    (workplace / "empty.yaml").write_text(text)
+    done = det("e", "create", "empty.yaml", workplace)
+    assert done.exit_code == 2
+    assert "Error: empty.yaml has 1 error" in done.stderr
+    assert "Code:" not in done.stdout

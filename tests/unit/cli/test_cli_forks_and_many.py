@@ -201,3 +201,33 @@ def test_a_text_that_was_replaced_can_be_set_again(five, det) -> None:
     assert """→ undo: det experiment set name 1 'it is '"'"'2'"'"''""" in det("e", "set", "name", 1, "x").stderr
     assert "undo" not in det("e", "set", "description", 1, "first").stderr
     assert "→ undo: det experiment unarchive 1" in det("e", "archive", 1).stderr
+
+
+def test_what_was_so_before_is_not_counted_as_done(five, det) -> None:
+    """`unarchive 2-5` of four that were not archived: "4 experiments unarchived"."""
+    done = det("e", "unarchive", "1-2,4-5")
+    assert done.stdout.splitlines()[-1] == "0 experiments unarchived, 4 before"
+    assert "undo" not in done.stderr
+    alone = det("e", "unarchive", 1)
+    assert (alone.stdout, "undo" in alone.stderr) == ("Experiment 1: unarchived before\n", False)
+    assert "undo: det experiment archive 1" not in det("e", "archive", 1).stderr
+    assert det("e", "archive", 1).stdout == "Experiment 1: archived before\n"
+
+
+def test_an_empty_list_says_that_archived_ones_are_hidden(five, det) -> None:
+    for number in five.experiments:
+        five.update_experiment(number, archived_at=1.0)
+    assert det("e", "list").stdout == "5 archived experiments are hidden: --all shows them.\n"
+
+
+def test_a_key_of_ones_own_that_the_earlier_experiment_lacks_is_named(forked, det) -> None:
+    """A mistyped hyperparameter was accepted without a word, and the fork ran as the earlier one had."""
+    forked.update_experiment(
+        1, config={**CONFIG, "hyperparameters": {"mode": "bad", "lr": {"type": "log", "minval": 1}}}
+    )
+    told = det("e", "fork", 1, "--config", "hyperparameters.mdoe=ok", "--paused").stderr
+    assert told == "hyperparameters.mdoe is new: did you mean hyperparameters.mode, which stays as it is?\n"
+    changed = det(
+        "e", "fork", 1, "--config", "hyperparameters.mode=ok", "--config", "hyperparameters.lr=0.1", "--paused"
+    )
+    assert "is new" not in changed.stderr

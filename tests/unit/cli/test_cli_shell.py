@@ -63,13 +63,13 @@ def test_a_command_is_declared_in_its_module_which_is_not_imported(tmp_path: Pat
     package = ModuleType("somewhere")
     package.__path__ = [str(tmp_path)]
     (tmp_path / "inner" / "one.py").write_text('raise SystemExit\n\nCOMMANDS = {"do-it": "Do it, {now}."}\n')
-    (tmp_path / "two.py").write_text('import os\nCOMMANDS = {\n    "a": "An A.",\n    "b": "A B.",\n}\nX = {}\n')
+    (tmp_path / "two.py").write_text('import os\nCOMMANDS = {\n    "a": "An A.",\n    "import": "A B.",\n}\nX = {}\n')
     (tmp_path / "three.py").write_text('"""No command: COMMANDS = {}."""\n')
     found = declared(package)
     assert {name: (lazy.help, lazy.target) for name, lazy in found.items()} == {
         "do-it": ("Do it, {now}.", "somewhere.inner.one:do_it"),
         "a": ("An A.", "somewhere.two:a"),
-        "b": ("A B.", "somewhere.two:b"),
+        "import": ("A B.", "somewhere.two:import_"),
     }
     (tmp_path / "three.py").write_text('COMMANDS = {"a": "Another A."}\n')
     with pytest.raises(ValueError, match=r"det a is declared by somewhere\.two and by somewhere\.three:a"):

@@ -12,10 +12,18 @@ import pytest
 from detlab import client as sdk
 from detlab.cli.commands.registry import printing
 from detlab.client.operations import registry
-from detlab.client.registry.facts import ModelFacts, VersionFacts
+from detlab.client.registry.facts import (
+    EVALUATED_GROUPS,
+    ModelFacts,
+    VersionFacts,
+    check_used,
+    evaluation_of,
+    used_checkpoints,
+)
 from detlab.core.checkpoint import environment
 from detlab.errors import ConfigError
 from detlab.run import register_folder
+from detlab.schemas.wire import SummaryView, TrialView
 from detlab.schemas.wire.registry import (
     Comparison,
     Difference,
@@ -172,3 +180,39 @@ print(installed()["platform"])
 def test_a_folder_that_is_not_there_is_said(capsys):
     assert register_folder.main(["/no/such"]) == 2
     assert "name one folder" in capsys.readouterr().err
+
+
+def test_an_evaluation_has_the_last_values_of_its_groups_and_where_its_output_is():
+    summary = {
+        "validation": {"accuracy": SummaryView(last=0.9), "nothing": SummaryView()},
+        "inference": {"seconds": SummaryView(last=3.0)},
+        "training": {"loss": SummaryView(last=1.0)},
+    }
+    trial = TrialView(
+        id=12, index=0, experiment_id=4, request_id="r", state="COMPLETED", latest_checkpoint="out", summary=summary
+    )
+    noted = evaluation_of(trial, "test set", EVALUATED_GROUPS, 5.0)
+    assert noted["metrics"] == {"accuracy": 0.9, "inference.seconds": 3.0}
+    assert (noted["name"], noted["experiment"], noted["output"], noted["at"]) == ("test set", 4, "out", 5.0)
+    with pytest.raises(ConfigError, match="trial 12 has reported no metric in other"):
+        evaluation_of(trial, "", ["other"], 5.0)
+
+
+def test_a_trial_that_used_another_checkpoint_is_no_evaluation():
+    check_used(VERSION, 12, used_checkpoints({"uses_checkpoints": ["3f2b0c1e"]}))
+    check_used(VERSION, 12, used_checkpoints({"batch_process": {"source": "3f2b0c1e"}}))
+    hostile = {"uses_checkpoints": {"3f2b0c1e": 1}, "batch_process": ["3f2b0c1e"]}
+    for metadata, words in (({}, "no checkpoint"), ({"uses_checkpoints": ["b", 7]}, "used b"), (hostile, "no check")):
+        with pytest.raises(ConfigError, match=words):
+            check_used(VERSION, 12, used_checkpoints(metadata))
+
+
+def test_evaluations_are_told_from_other_metadata(capsys):
+    noted = {"name": HOSTILE, "metrics": {HOSTILE: 0.5}}
+    metadata = {"evaluation/12": noted, "evaluation/x": noted, "evaluation/13": "text", "other": 1}
+    version = VERSION.model_copy(update={"metadata": metadata})
+    assert VersionFacts(version).evaluations == {12: noted}
+    printing.print_version(version)
+    out = capsys.readouterr().out
+    assert "Evaluated by trial" in out
+    assert "\x1b" not in out

@@ -64,10 +64,20 @@ def test_from_torch_distributed_reads_torchruns_variables(monkeypatch: pytest.Mo
 
 
 def test_from_deepspeed_needs_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(RuntimeError, match="RANK, WORLD_SIZE"):
         DistributedContext.from_deepspeed()
+
+
+def test_from_deepspeed_takes_the_ranks_of_our_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_SIZE", raising=False)
+    monkeypatch.setattr(DistributedContext, "_join", lambda self, *_: None)
+    names = {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0, "GROUP_WORLD_SIZE": 1}
+    for name, value in names.items():
+        monkeypatch.setenv(name, str(value))
+    ranks = DistributedContext.from_deepspeed()
+    assert (ranks.rank, ranks.size, ranks.local_size, ranks.cross_size) == (1, 2, 2, 1)
 
 
 def test_from_horovod() -> None:

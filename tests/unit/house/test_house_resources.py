@@ -9,7 +9,7 @@ from detlab_hub.web.scopes import PEOPLE, operation_of
 
 ROOT = Path(__file__).resolve().parents[3]
 LAYERS = {
-    "wire": ("harness/detlab/schemas/wire/*.py", "harness/detlab/schemas/*wire.py"),
+    "wire": ("harness/detlab/schemas/wire/**/*.py", "harness/detlab/schemas/*wire.py"),
     "service": ("hub_ext/detlab_hub/services/**/*.py",),
     "operations": ("harness/detlab/client/operations/**/*.py",),
     "commands": ("harness/detlab/cli/commands/**/*.py",),

@@ -194,6 +194,13 @@ def test_doubled_dollar_writes_the_text():
     assert expand("cmd: echo $${HOME}") == {"cmd": "echo ${HOME}"}
 
 
+def test_only_the_notebooks_own_variables_are_suggested():
+    """It was "did you mean ${open}?", a function of IPython's."""
+    with pytest.raises(MagicError) as caught:
+        Expansion({"open": open, "In": [], "_nope": 1}).mask("a: ${nope}\nb: ${IN}")
+    assert "did you mean" not in str(caught.value)
+
+
 def test_all_unknown_names_are_told_at_once_with_cell_lines():
     with pytest.raises(MagicError) as caught:
         Expansion({"epochs": 3}).mask("a: ${epoch}\nb: 1\nc: ${nothing}")

@@ -12,11 +12,11 @@ import pytest
 from detlab.client import Client
 from detlab.client.task_facts import TaskFacts
 from detlab.errors import BundleTooLarge
+from detlab.remote_functions.output import BATCH_CHARS, MOST_CHARS, CellOutput, shown
 from detlab.run.values import decode
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import TaskKind, TaskView
 from detlab.schemas.wire import AllocationState, TrialState
-from detlab_magics.borrowed.output import BATCH_CHARS, MOST_CHARS, CellOutput, shown
 from detlab_magics.borrowed.running import CellFailed, status_of
 from detlab_magics.borrowed.shipping import check_text, names_of, ship
 from detlab_magics.cells.modules import CellModules
@@ -95,7 +95,7 @@ def test_an_unknown_variable_is_named_with_its_neighbour(folder):
 
 
 def test_variables_over_the_limit_are_named_with_their_sizes(folder, monkeypatch):
-    monkeypatch.setattr("detlab_magics.borrowed.shipping.build_bundle", too_large)
+    monkeypatch.setattr("detlab.remote_functions.packing.build_bundle", too_large)
     namespace = {"big": np.zeros(1_000_000), "small": 1}
     with pytest.raises(BundleTooLarge) as caught:
         ship("# %%det_run\nx = 1", "cell 1", namespace, CellModules(), ins=["small", "big"])

@@ -21,11 +21,12 @@ from detlab.schemas.wire import (
     TrialState,
     TrialView,
 )
+from detlab_magics.tables import Listing
 from detlab_magics.view import ViewState, mimebundle
 from detlab_magics.view.frames import FrameWriter
 from detlab_magics.view.render import MAX_BYTES
 from detlab_magics.view.state import MAX_POINTS, MAX_TRIALS, thin
-from detlab_magics.view.svg import focused
+from detlab_magics.view.svg import color_of, focused
 from detlab_magics.view.text import duration, number, progress_line, state_word, table, title, trial_outcome
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -247,6 +248,23 @@ def test_the_progress_line_says_done_running_best_and_time():
     assert progress_line(state, now=1100.0).startswith("1/4 trials · paused · 1 pausing · best"), "it leaves its slot"
     state.experiment = state.experiment.model_copy(update={"trials": {"PAUSED": 1, "COMPLETED": 1}})
     assert progress_line(state, now=1100.0).startswith("1/4 trials · paused · best")
+
+
+def test_failed_trials_are_counted_with_the_first_cause_and_drawn_apart_from_stopped_ones():
+    """The card said `6/6 trials · completed`; the curves of failed trials were those of stopped ones."""
+    best = BestView(trial_id=2, trial_index=1, steps_completed=5, value=0.25, failed=True)
+    state = start(state="COMPLETED", trials={"COMPLETED": 1, "ERROR": 2}, best=best)
+    card = FailureView(kind="exception", message="ZeroDivisionError: division by zero")
+    state.trials[1] = trial(1, state="ERROR", failure=FailureView(kind="oom", message="later"), ended_at=1020.0)
+    state.trials[2] = trial(2, state="ERROR", failure=card, ended_at=1010.0, best_validation=0.25)
+    state.trials[3] = trial(3, state="COMPLETED", end_reason=EndReason.STOPPED)
+    assert "2 failed · best loss 0.2500 (trial 2, which failed)" in progress_line(state)
+    text = mimebundle(state)["text/plain"]
+    assert "trial 2 failed, the first of 2\nfailed (exception): ZeroDivisionError" in text
+    assert color_of(state.trials[1]) != color_of(state.trials[3])
+    sent = {one["id"]: (one["grey"], one["failed"]) for one in FrameWriter().increment(state)["trials"]}
+    assert sent == {1: (True, True), 2: (True, True), 3: (True, False)}
+    assert "3, 2 failed" in repr(Listing([state.experiment], active=False))
 
 
 def test_a_search_that_waits_is_shown_as_queued_with_the_reason():

@@ -43,7 +43,7 @@ SIGNATURES = {
     "reset_reducers": [],
     "reduce_metrics": ["for_training"],
     "autocast_forward_pass": ["to_wrap"],
-    "backward": ["loss", "gradient=None", "retain_graph=False", "create_graph=False"],
+    "backward": ["loss", "gradient=None", "retain_graph=False", "create_graph=False", "source_ids=None"],
     "step_optimizer": ["optimizer", "clip_grads=None", "auto_zero_grads=True", "scaler=None"],
     "to_device": ["data"],
     "set_profiler": ["*args", "**kwargs"],
@@ -55,6 +55,8 @@ SIGNATURES = {
     "current_train_epoch": [],
     "current_train_batch": [],
     "current_sample_ids": [],
+    "current_sources": [],
+    "report_media": ["media", "steps_completed=None"],
     "get_hparam": ["name"],
     "get_hparams": [],
     "get_global_batch_size": [],
@@ -77,6 +79,11 @@ def test_names_arguments_and_defaults_are_determineds(name):
     parameters = inspect.signature(getattr(PyTorchTrialContext, name)).parameters.values()
     plain = [str(parameter.replace(annotation=inspect.Parameter.empty)) for parameter in parameters]
     assert plain == ["self", *SIGNATURES[name]]
+
+
+def test_what_determined_has_not_is_given_by_keyword_alone():
+    kind = inspect.signature(PyTorchTrialContext.backward).parameters["source_ids"].kind
+    assert kind is inspect.Parameter.KEYWORD_ONLY
 
 
 @pytest.mark.parametrize("name", ["use_amp", "disable_dataset_reproducibility_checks", "disable_auto_to_device"])

@@ -32,12 +32,13 @@ ANY_PERSON = """
 none  experiment.create bundle.upload model.create task.create
 write experiment.edit experiment.pause experiment.activate experiment.cancel experiment.kill
 write search.steer search.ask search.tell trial.kill checkpoint.edit checkpoint.bookmark checkpoint.register
-write model.edit version.register version.edit label.move label.remove task.kill
+write model.edit version.register version.edit label.move label.remove task.kill artifact.edit
 """
 """What a user, and a notebook run of theirs, may."""
 ANY_WRITER = """
-none  tracked_run.register
-write tracked_run.create tracked_run.log
+none  tracked_run.register artifact.create
+read  artifact.use
+write tracked_run.create tracked_run.log artifact.log
 """
 """What a trial may, too, with what is its own."""
 NO_RUN = """
@@ -47,7 +48,7 @@ own  experiment.archive experiment.delete experiment.gc experiment.delete_event_
 own  experiment.move experiment.share experiment.unshare search.code job.update trash.empty
 own  checkpoint.unbookmark_all checkpoint.delete checkpoint.undelete checkpoint.remove_files
 own  checkpoint.register_elsewhere
-own  tracked_run.delete task.move
+own  tracked_run.delete task.move artifact.move artifact.delete
 own  model.move model.rename model.archive model.delete model.share model.unshare version.delete
 """
 ADMINISTRATORS = """

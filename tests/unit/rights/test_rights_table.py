@@ -53,6 +53,7 @@ RIGHTS = """
 experiment       own   own   write write  read   own     write    read     -      read    -      read -    -
 checkpoint       own   own   write write  read   own     write    read     own    read    read   -    read -
 model            own   own   write write  read   own     write    read     -      -       -      -    -    -
+artifact         own   own   write -      -      own     write    read     -      -       -      -    -    -
 workspace        own   own   write -      -      own     write    read     -      -       -      -    -    -
 run from elsewhere own own   write write  read   own     write    read     write  read    -      -    -    -
 user task        own   own   write -      -      -       -        -        read   -       -      read -    -
@@ -171,7 +172,7 @@ def test_of_role_and_grant_a_user_has_the_better(who, thing):
     most = Right(min(max(held), Right.WRITE if who.run else Right.OWN))
     by_uses = right_of(who, Thing(thing.kind, used_by=thing.used_by))
     in_workspaces = {ObjectKind.EXPERIMENT, ObjectKind.CHECKPOINT, ObjectKind.MODEL, ObjectKind.TRACKED_RUN}
-    if thing.kind in {*in_workspaces, ObjectKind.WORKSPACE}:
+    if thing.kind in {*in_workspaces, ObjectKind.ARTIFACT, ObjectKind.WORKSPACE}:
         assert right_of(who, thing) is max(right_of(who, bare), most, by_uses)
     elif thing.kind is ObjectKind.TASK_STATE:  # admins of its workspace may end it; other members see it
         assert right_of(who, thing) is max(right_of(who, bare), Right.WRITE if most is Right.OWN else Right.READ)

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_fake_master import Taker, make_task_dir, taking
 
 from detlab.errors import NotInCluster, StorageError
 from detlab.info import ClusterInfo
 from detlab.run.cell import compiled
 from detlab.run.outputs import LatestUpload, OutputRefused, TaskOutputs
 from detlab.run.values import decode, encode
+from testbed.task_outputs import Taker, make_cell_dir, taking_outputs
 from testbed.waiting import until
 
 
 @pytest.fixture
 def master():
-    with taking() as server:
+    with taking_outputs() as server:
         yield server
 
 
@@ -41,7 +41,7 @@ class Ran:
 @pytest.fixture
 def run(tmp_path: Path, master: Taker):
     def go(text: str, *, out: tuple[str, ...] = (), more: dict[str, str] | None = None, **values: object) -> Ran:
-        work = make_task_dir(tmp_path / "task", master.url)
+        work = make_cell_dir(tmp_path / "task", master.url)
         folder = work / ".det_cell"
         folder.mkdir()
         for name, content in (more or {}).items():
@@ -184,7 +184,7 @@ def test_a_semicolon_hides_the_last_value(run):
 
 @pytest.fixture
 def outputs(tmp_path, master):
-    work = make_task_dir(tmp_path / "task", master.url)
+    work = make_cell_dir(tmp_path / "task", master.url)
     return TaskOutputs(ClusterInfo.from_task_dir(work.parent), patience=3.0)
 
 

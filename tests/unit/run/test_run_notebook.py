@@ -12,16 +12,16 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from run_fake_master import Taker, make_task_dir, taking
 
 from detlab.run.notebook import where_it_failed
+from testbed.task_outputs import Taker, make_cell_dir, taking_outputs
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def master():
-    with taking() as server:
+    with taking_outputs() as server:
         yield server
 
 
@@ -33,7 +33,7 @@ def start(tmp_path: Path, master: Taker):
     def go(
         *cells: str, parameters: dict[str, object] | None = None, metadata: dict[str, object] | None = None
     ) -> subprocess.Popen[str]:
-        work = make_task_dir(tmp_path / "task", master.url)
+        work = make_cell_dir(tmp_path / "task", master.url)
         notebook = nbformat.v4.new_notebook()
         known = {"kernelspec": {"name": "nowhere", "language": "python", "display_name": "x"}}
         notebook.metadata.update(known if metadata is None else metadata)

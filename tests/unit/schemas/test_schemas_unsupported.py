@@ -60,6 +60,7 @@ def test_a_plain_config_is_fully_supported() -> None:
         ({"profiling": {"enabled": True}}, "profiling.enabled"),
         ({"optimizations": {"aggregation_frequency": 2}}, "optimizations"),
         ({"entrypoint": "python3 -m determined.launch.torch_distributed python3 x.py"}, "entrypoint"),
+        ({"entrypoint": "python3 -m determined.launch.deepspeed python3 x.py"}, "entrypoint"),
     ],
 )
 def test_warnings(raw: dict[str, Any], path: str) -> None:
@@ -69,7 +70,7 @@ def test_warnings(raw: dict[str, Any], path: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "path"),
     [
-        ({"entrypoint": "python3 -m determined.launch.deepspeed python3 x.py"}, "entrypoint"),
+        ({"entrypoint": "python3 -m determined.launch.tensorflow python3 x.py"}, "entrypoint"),
         ({"entrypoint": ["python3", "-m", "detlab.launch.horovod", "x"]}, "entrypoint"),
     ],
 )

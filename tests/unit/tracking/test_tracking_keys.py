@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab_hub.core.tracking.keys import BadKey, check_key, cut_value, free_steps, key_of, place_of, places
+from detlab.schemas.wire.logged_names import BadKey, check_key, place_of
+from detlab_hub.core.tracking.keys import cut_value, free_steps, key_of, places
 
 NAMES = st.text("abclosv_/. ", min_size=1, max_size=20)
 GROUPS = st.sampled_from(["training", "validation", "system", "mine"])

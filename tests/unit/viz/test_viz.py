@@ -13,7 +13,7 @@ import pytest
 from detlab import viz
 from detlab.schemas.wire import BestView, CurvesView, EndReason, ExperimentState, ExperimentView, SeriesView, TrialView
 from detlab.viz import kinds
-from detlab.viz.drawing import BEST, GREY, safe
+from detlab.viz.drawing import BEST, FAILED, GREY, safe
 from detlab.viz.seeds import points_of
 
 SPACE = {
@@ -75,7 +75,7 @@ def test_learning_curves_have_a_line_per_trial_and_the_best_on_top() -> None:
     assert list(figure.data[1].y) == [1.0, 0.9]
     assert figure.data[1].line.color == BEST
     assert figure.data[1].line.width > figure.data[0].line.width
-    assert figure.layout.xaxis.title.text == "batches"
+    assert figure.layout.xaxis.title.text == "steps"
     assert figure.layout.yaxis.title.text == "loss"
     assert figure.layout.title.subtitle.text == "best 0.9 (trial 10)"
     assert "optimizer.name = adam" in figure.data[1].hovertemplate
@@ -95,7 +95,7 @@ def test_learning_curves_of_another_metric_highlight_nothing() -> None:
     assert figure.layout.yaxis.type == "log"
 
 
-def test_stopped_and_failed_trials_are_grey() -> None:
+def test_stopped_trials_are_grey_and_failed_ones_have_a_colour_of_their_own() -> None:
     trials = [
         trial(0, {}, 0.5, end_reason=EndReason.STOPPED, progress=0.25),
         trial(1, {}, 0.4, state="ERROR"),
@@ -103,7 +103,9 @@ def test_stopped_and_failed_trials_are_grey() -> None:
         trial(3, {}, 0.1),
     ]
     figure = viz.learning_curves(snapshot(trials, [curve(10 + at, [0.5]) for at in range(4)]))
-    assert [line.line.color == GREY for line in figure.data] == [True, True, False, False]
+    assert [line.line.color for line in figure.data][:2] == [GREY, FAILED]
+    assert not {line.line.color for line in figure.data[2:]} & {GREY, FAILED}
+    assert figure.data[1].name == "trial 11, failed"
 
 
 def test_a_legend_of_very_many_trials_is_left_out() -> None:

@@ -139,7 +139,7 @@ def test_only_health_style_and_login_are_public() -> None:
         for verb in served_verbs(handler)
         if Scope.PUBLIC in getattr(operation_of(handler, verb), "scopes", ())
     }
-    assert public == {"health", "oauth_callback", "static/{asset_name}", "mlflow/health", "mlflow/version"}
+    assert public == {"health", "oauth_callback", "static/{asset_name}", "mlflow/", "mlflow/health", "mlflow/version"}
 
 
 def test_cookies_never_reach_agents_and_tasks() -> None:

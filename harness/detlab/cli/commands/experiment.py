@@ -45,7 +45,7 @@ from detlab.cli.output.experiment_progress import (
     progress_line,
     stopped_watching,
 )
-from detlab.cli.output.failures import TIMED_OUT, failure_card
+from detlab.cli.output.failures import TIMED_OUT, experiment_card
 from detlab.cli.output.logs import LogOptions, log_options, print_experiment_logs
 from detlab.cli.output.printing import (
     Shown,
@@ -53,6 +53,7 @@ from detlab.cli.output.printing import (
     counted,
     duration,
     facts,
+    hidden_note,
     moment,
     note,
     say,
@@ -171,21 +172,22 @@ def list_command(
         view = named_view(invocation, view_name, "experiments")
         filter_, columns = filter_ or view.filter, columns or tuple(view.columns)
         sort = sort or (() if sort_by else tuple(view.sort))
-    found = invocation.client.list_experiments(
-        ExperimentSortBy[sort_by.upper()] if sort_by else None,
-        order_by.lower(),
-        labels=labels or None,
-        limit=None if every else limit,
-        state=state.upper() if state else None,
-        owner=owner,
-        name=name,
-        archived=True if archived else None if every else False,
-        filter=filter_,
-        sort=sort,
-        columns=columns,
-        workspace=workspace,
-        project=project_of(project, project_id),
-    )
+    asked: dict[str, Any] = {
+        "sort_by": ExperimentSortBy[sort_by.upper()] if sort_by else None,
+        "order_by": order_by.lower(),
+        "labels": labels or None,
+        "limit": None if every else limit,
+        "state": state.upper() if state else None,
+        "owner": owner,
+        "name": name,
+        "archived": True if archived else None if every else False,
+        "filter": filter_,
+        "sort": sort,
+        "columns": columns,
+        "workspace": workspace,
+        "project": project_of(project, project_id),
+    }
+    found = invocation.client.list_experiments(**asked)
     if parquet is not None:
         write_parquet(parquet, experiment_rows((item.view for item in found), columns), (*EXPERIMENT_COLUMNS, *columns))
         note(f"{counted(len(found), 'experiment')} written to {clean(parquet)}")
@@ -195,6 +197,10 @@ def list_command(
     if not found and not invocation.as_csv:
         for said in filter_hints(invocation, filter_):
             note(said)
+        hidden = [] if archived or every else invocation.client.list_experiments(**{**asked, "archived": True})
+        if said := hidden_note(len(hidden), "experiment", limit):
+            say(said)
+            return
         filtered = state or owner or name or labels or archived or filter_ or workspace or project or project_id
         say("No experiments match." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
         return
@@ -223,7 +229,8 @@ def _with_reason(view: ExperimentView) -> str:
 
 def _row(view: ExperimentView) -> tuple[object, ...]:
     span = "" if view.took is None else duration(view.took)
-    best = Shown(f"{view.metric} {show(view.best.value)}", view.best.value) if view.best else ""
+    failed = " (trial failed)" if view.best and view.best.failed else ""
+    best = Shown(f"{view.metric} {show(view.best.value)}{failed}", view.best.value) if view.best else ""
     return (
         view.id,
         view.name,
@@ -318,7 +325,7 @@ def _deletion(view: ExperimentView) -> list[tuple[str, str | None]]:
 def _describe(item: Experiment) -> None:
     view = item.view
     trials = item.list_trials()
-    best = view.best and f"{view.metric} {show(view.best.value)} (trial {view.best.trial_id})"
+    best = view.best and f"{view.metric} {show(view.best.value)} ({view.best.told})"
     facts(
         [
             ("experiment", f"{view.id}: {view.name}"),
@@ -349,10 +356,8 @@ def _describe(item: Experiment) -> None:
     )
     for warning in view.warnings:
         say(f"warning: {clean(warning)}")
-    card = view.card or view.failure
-    if card is not None:
-        say()
-        for line in failure_card(card, experiment_id=view.id):
+    if lines := experiment_card(view):
+        for line in ("", *lines):
             say(line)
     _print_front(item)
     if trials:

@@ -155,9 +155,11 @@ def _config(config: str, template: str | None, overrides: tuple[str, ...], keys:
 
 def _check(raw: ConfigSource, config: str) -> None:
     """Refuse an invalid config before any code is packed and sent."""
-    from detlab.schemas.expconf import check, errors_of
+    from detlab.schemas.expconf import check, errors_of, load_yaml
 
-    problems = check(config_mapping(raw, _shown(config)))
+    mapping = config_mapping(raw, _shown(config))
+    empty = not mapping and isinstance(raw, str) and load_yaml(raw, _shown(config))[0] is None
+    problems = check(None if empty else mapping)
     count = len(errors_of(problems))
     if count:
         headline = f"{_shown(config)} has {counted(count, 'error')}"
@@ -176,7 +178,7 @@ def _list_files(bundle: Bundle) -> None:
     for file in shown:
         say(f"  {clean(file.path)}  {size(file.size)}")
     if count > SHOWN_FILES:
-        say(f"  … and {count - SHOWN_FILES} smaller ones")
+        say(f"  … and {counted(count - SHOWN_FILES, 'smaller one')}")
     for path in bundle.replaced:
         note(f"warning: {clean(path)} of the directory was replaced by an include of that name")
 

@@ -127,17 +127,20 @@ def acting(
         many = chosen(experiment_ids, filter_, yes=yes, dry_run=dry_run)
         if not many.plain:
             return act_on_many(invocation, name, many)
-        views = []
+        views, changed = [], []
         for number in many.ids:
             item = invocation.client.get_experiment(number)
+            before = now(item)
             act(item)
             views.append(item.view)
+            same = bool(undo) and now(item) == before
+            changed += [] if same else [number]
             if not invocation.as_json:
-                say(f"Experiment {number}: {now(item)}")
+                say(f"Experiment {number}: {now(item)}{' before' if same else ''}")
         if invocation.as_json:
             say_json(views)
-        elif undo:
-            note(f"→ undo: det experiment {undo} {spec_of(many.ids)}")
+        elif undo and changed:
+            note(f"→ undo: det experiment {undo} {spec_of(changed)}")
         return 0
 
     return command
@@ -148,13 +151,13 @@ archive = acting(
     "Archive experiments that have ended: lists leave them out, nothing is deleted. `det experiment list --all` shows"
     " them.",
     Experiment.archive,
-    lambda _: "archived",
+    lambda item: "archived" if item.archived else "unarchived",
     "unarchive",
 )
 unarchive = acting(
     "unarchive",
     "Have lists show archived experiments again.",
     Experiment.unarchive,
-    lambda _: "unarchived",
+    lambda item: "archived" if item.archived else "unarchived",
     "archive",
 )

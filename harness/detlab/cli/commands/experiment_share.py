@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from detlab.cli.commands.projects.options import not_looked_up
 from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.printing import clean, moment, note, say, table
@@ -48,6 +49,8 @@ def share(
         _warn_of_secrets(invocation, item)
     if not invocation.answered(found):
         _show(item, found)
+        if not remove:
+            not_looked_up(invocation, user)
 
 
 def _done(item: Experiment, user: str | None, group: str | None, *, write: bool, remove: bool) -> list[GrantView]:

@@ -411,7 +411,7 @@ def replay(invocation: Invocation, experiment_id: int, at: int | None) -> None:
     say(_summary(found))
     if found.best:
         best = f"{item.view.metric} {show(found.best.value)}"
-        say(clean(f"Best so far: {best} (trial {found.best.trial_id}, step {found.best.steps_completed})"))
+        say(clean(f"Best so far: {best} ({found.best.told}, step {found.best.steps_completed})"))
     if found.budgets:
         say(f"Budget: {budgets_left(found.budgets)}")
     if found.trials:

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.experiment_progress import budget_left, progress_line
-from detlab.cli.output.failures import failure_card
+from detlab.cli.output.failures import experiment_card
 from detlab.cli.output.printing import clean, counted, facts, in_full, moment, note, say, say_json, settings, table
 from detlab.cli.output.printing import show as shown
 from detlab.client.submission import parsed
@@ -54,9 +54,8 @@ def show(invocation: Invocation, experiment_id: int) -> None:
     if invocation.answered({"experiment": item.view, "standing": standing, "acts": acts}):
         return
     facts([*_facts(item.view, [one.event for one in acts]), *_front(item)])
-    if (card := item.view.card or item.view.failure) is not None:
-        say()
-        for line in failure_card(card, experiment_id=experiment_id):
+    if lines := experiment_card(item.view):
+        for line in ("", *lines):
             say(line)
     _say_standing(standing, unknown)
     if acts:
@@ -85,7 +84,7 @@ def _facts(view: ExperimentView, acts: Sequence[Mapping[str, Any]]) -> list[tupl
     options = {key: value for key, value in searcher.items() if key not in _ABOUT_METRIC and value is not None}
     made = sum(count for state, count in view.trials.items() if state != "RUNNING")
     left = [] if view.trials_total is None else [counted(max(0, view.trials_total - made), "trial")]
-    best = view.best and f"{shown(view.best.value)} (trial {view.best.trial_id}, step {view.best.steps_completed})"
+    best = view.best and f"{shown(view.best.value)} ({view.best.told}, step {view.best.steps_completed})"
     aim = " and the ".join(f"{'least' if one.smaller_is_better else 'greatest'} {one.name}" for one in _aims(view))
     return [
         ("search", f"{view.id}: {view.name}"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
 from detlab.cli.commands.download import check_metric, fetch, metric_options
 from detlab.cli.commands.experiment import tell_trials, trial_order
+from detlab.cli.commands.experiments.media import media
 from detlab.cli.commands.finding.finding import filter_option, search
 from detlab.cli.commands.trial_bundle import support_bundle
 from detlab.cli.completion import experiment_ids
@@ -40,6 +42,7 @@ def trial() -> None:
 
 trial.add_command(search)
 trial.add_command(support_bundle)
+trial.add_command(media)
 
 
 @trial.command(name="list")
@@ -131,6 +134,8 @@ def _describe(item: Trial) -> None:
         say(f"  hyperparameters: {no_point(over=view.state.terminal)}")
     for name, value in sorted(view.hparams.items()):
         say(f"  {clean(name)} = {clean(show(value))}")
+    for name, value in view.metadata.items():
+        say(f"metadata {clean(name)}: {clean(json.dumps(value, ensure_ascii=False))}")
     for match in view.policy_matches:
         done = {"exclude_node": f"not on {match.agent_id} again", "cancel_retries": "no more restarts"}
         told = f" ({done[match.action]})" if match.action in done else ""

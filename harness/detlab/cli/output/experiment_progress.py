@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from detlab.cli.output.failures import FAILED, failure_card, status_of
+from detlab.cli.output.failures import FAILED, experiment_card, status_of
 from detlab.cli.output.printing import clean, duration, note, say, settings, show
 from detlab.client.facts import to_get_a_result
 from detlab.client.resources import Experiment
@@ -103,7 +103,7 @@ class Story:
             self.best = (view.best.trial_id, view.best.steps_completed)
             left = budgets_left(view.budgets)
             lines.append(
-                f"best {view.metric} {show(view.best.value)} (trial {view.best.trial_id},"
+                f"best {view.metric} {show(view.best.value)} ({view.best.told},"
                 f" step {view.best.steps_completed})  {progress_line(view)}{left and ', ' + left}"
             )
         if view.pending_reason and view.pending_reason != self.reason:
@@ -121,10 +121,12 @@ def _id(trial: TrialView) -> int:
 
 
 def progress_line(view: ExperimentView) -> str:
-    """Return `3/16 trials done, 2 running`; those that still leave a paused one are `pausing`."""
+    """Return `3/16 trials done, 2 running, 1 failed`; those that still leave a paused one are `pausing`."""
     done = sum(view.trials.get(state, 0) for state in ("COMPLETED", "CANCELED", "ERROR"))
     total = view.trials_total or sum(count for state, count in view.trials.items() if state != "RUNNING")
-    return ", ".join(part for part in (f"{done}/{total} trials done", view.held) if part)
+    failed = view.trials.get("ERROR", 0)
+    parts = (f"{done}/{total} trials done", view.held, f"{failed} failed" if failed else "")
+    return ", ".join(part for part in parts if part)
 
 
 def budgets_left(budgets: Sequence[BudgetView]) -> str:
@@ -148,14 +150,12 @@ def ended(experiment: Experiment) -> int:
     for warning in view.warnings:
         if warning != experiment.no_result:
             note(f"warning: {clean(warning)}")
-    card = view.card or view.failure
-    if card is not None:
-        for line in failure_card(card, experiment_id=view.id):
-            note(line)
+    for line in experiment_card(view):
+        note(line)
     say(clean(f"Experiment {view.id} {view.state.value} after {span}, {progress_line(view)}."))
     if view.best is not None and experiment.no_result is None:
         best = view.best
-        say(clean(f"Best {view.metric}: {show(best.value)} (trial {best.trial_id}, step {best.steps_completed})"))
+        say(clean(f"Best {view.metric}: {show(best.value)} ({best.told}, step {best.steps_completed})"))
         if best.checkpoint:
             say(clean(f"  → det checkpoint download {best.checkpoint}"))
     return exit_status(experiment)

@@ -8,7 +8,7 @@ import traceback
 
 from detlab.cli.output.printing import clean, note, say_json
 from detlab.errors import ApiError, ConfigError, DetlabError, Problem, ResourcesError
-from detlab.schemas.wire import ErrorView, ExperimentState, FailureView, ProblemView
+from detlab.schemas.wire import ErrorView, ExperimentState, ExperimentView, FailureView, ProblemView, TrialState
 
 FAILURE = 1
 USAGE = 2
@@ -126,6 +126,17 @@ def failure_card(failure: FailureView, *, experiment_id: int | None = None, comm
     if command and command not in (failure.hint or ""):
         lines.append(f"  → {command}")
     return lines
+
+
+def experiment_card(view: ExperimentView) -> list[str]:
+    """Return the lines of the card of an experiment, how many of its trials failed before the first one's; or none."""
+    card = view.card or view.failure
+    if card is None:
+        return []
+    lines = failure_card(card, experiment_id=view.id)
+    failed = view.trials.get(TrialState.ERROR.value, 0)
+    several = view.failure is None and view.state is not ExperimentState.CANCELED and failed > 1
+    return [f"{failed} trials failed, this one first:", *lines] if several else lines
 
 
 def _logs_command(trial_id: int | None, experiment_id: int | None) -> str:

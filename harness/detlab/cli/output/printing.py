@@ -141,6 +141,20 @@ def json_text(text: str) -> str:
     return visible(text, write=lambda found: json.dumps(found)[1:-1])
 
 
+def hidden_note(count: int, noun: str, limit: int | None = None) -> str:
+    """Say of an empty list that archived ones are hidden, and how to see them; empty if there are none.
+
+    Args:
+        count: Of those that are hidden.
+        noun: What they are.
+        limit: At most so many were asked for.
+    """
+    if not count:
+        return ""
+    most = "At least " if limit is not None and count >= limit else ""
+    return f"{most}{counted(count, f'archived {noun}')} {'is' if count == 1 else 'are'} hidden: --all shows them."
+
+
 def table(
     columns: Sequence[str],
     rows: Iterable[Sequence[Any]],

@@ -29,6 +29,7 @@ DEFAULT_IGNORES = (
     ".pytest_cache/",
     ".ruff_cache/",
     ".DS_Store",
+    "detlab-runs/",
     ".*.detlab",
     ".*.partial/",
     ".*.resume/",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import site
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -62,3 +64,24 @@ def _texts(nodes: Iterable[ast.expr]) -> Iterator[str]:
         texts = [part for part in parts if isinstance(part, str) and part]
         if texts:
             yield str(Path(*texts))
+
+
+def own_folders() -> list[Path]:
+    """Return the folders of `sys.path` that somebody put there, in its order: none with installed packages."""
+    installed = [Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix, site.getuserbase())]
+    linked = set(_linked())
+    found = dict.fromkeys(Path(entry).resolve() for entry in sys.path if Path(entry).is_dir())
+    return [
+        folder
+        for folder in found
+        if folder not in linked and not any(folder.is_relative_to(prefix) for prefix in installed)
+    ]
+
+
+def _linked() -> Iterator[Path]:
+    """Yield the folders of packages that are installed in place (`pip install -e`)."""
+    for packages in (entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))):
+        for file in Path(packages).glob("*.pth"):
+            for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+                if line and not line.startswith(("#", "import ")):
+                    yield (Path(packages) / line.strip()).resolve()

@@ -6,12 +6,14 @@ import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from detlab.client import tabular
 from detlab.client.facts import TrialFacts, TrialMetrics, reports
 from detlab.client.operations import experiments
 from detlab.client.operations import logs as log_operations
+from detlab.client.operations.runs import media as media_operations
 from detlab.client.ordering import LogLevel, line_filter
 from detlab.client.transport.afeeds import Notice, follow
 from detlab.client.transport.alines import AsyncWrittenLines
@@ -19,6 +21,7 @@ from detlab.client.transport.calls import Flow
 from detlab.client.transport.streaming import log_feed
 from detlab.schemas.logwire import RemovedLogs
 from detlab.schemas.wire import LogLine
+from detlab.schemas.wire.media import MediaKeyView, MediaView
 
 
 class AsyncTrialOutput(AsyncWrittenLines, TrialFacts):
@@ -91,6 +94,46 @@ class AsyncTrialOutput(AsyncWrittenLines, TrialFacts):
                 yield line
                 if head is not None and count >= head:
                     return
+
+    async def list_media(
+        self,
+        *,
+        key: str | None = None,
+        kind: str | None = None,
+        step: int | None = None,
+        at: int | None = None,
+        limit: int | None = None,
+    ) -> list[MediaView]:
+        """List the images, tables and other objects that it logged, in the order of their steps.
+
+        Args:
+            key: Of this key alone.
+            kind: Of this kind alone: image, audio, video, text, html, table, histogram, confusion, curves, plotly.
+            step: Of this step alone.
+            at: Of each key, those of its newest step up to this one.
+            limit: At most so many.
+        """
+        return await self._session.run(
+            media_operations.list_media(self.id, key=key, kind=kind, step=step, at=at, limit=limit)
+        )
+
+    async def media_keys(self) -> list[MediaKeyView]:
+        """List the keys under which it logged images, tables and other objects."""
+        return await self._session.run(media_operations.media_keys(self.id))
+
+    async def read_media(self, view: MediaView) -> bytes:
+        """Return the content of an object of `list_media`."""
+        return await self._session.run(media_operations.media_bytes(view))
+
+    async def download_media(self, folder: str | Path, views: Sequence[MediaView] | None = None) -> list[Path]:
+        """Download objects into a folder and return their files; those that are there already are left.
+
+        Args:
+            folder: Made if it is missing. Names of files are made of key, step and id, with plain characters alone.
+            views: What `list_media` returned; None: all.
+        """
+        chosen = await self.list_media() if views is None else views
+        return [await self._session.run(media_operations.download_media(one, Path(folder))) for one in chosen]
 
     async def removed_logs(self) -> RemovedLogs:
         """Return how much of its output retention has removed, and when."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,15 @@ from detlab.client.aresources import AsyncCheckpoint
 from detlab.client.facts import TrialMetrics
 from detlab.client.operations import experiments, projects, registry
 from detlab.client.ordering import OrderBy
-from detlab.client.registry.facts import ModelFacts, VersionFacts
+from detlab.client.registry.facts import (
+    EVALUATED_GROUPS,
+    EVALUATION,
+    ModelFacts,
+    VersionFacts,
+    check_used,
+    evaluation_of,
+    used_checkpoints,
+)
 from detlab.client.transport.calls import Progress
 from detlab.client.transport.downloads import AnyMode
 from detlab.client.transport.session import AsyncSession
@@ -93,6 +102,36 @@ class AsyncModelVersion(VersionFacts):
     async def remove_metadata(self, keys: Iterable[str]) -> None:
         """Remove keys of its metadata."""
         await self._edit(remove_metadata=list(keys))
+
+    async def add_evaluation(
+        self, trial: int, *, name: str = "", groups: Collection[str] = EVALUATED_GROUPS
+    ) -> dict[str, Any]:
+        """Note in its metadata what a trial has found out about it: the last value of each metric, and its output.
+
+        The trial must have used this version: started from its checkpoint (`searcher.source_checkpoint_uuid`), or told
+        so by `report_task_using_model_version`. The same trial again replaces what was noted of it.
+
+        Args:
+            trial: The id of the trial.
+            name: What it is called; default: the name of its experiment.
+            groups: The groups of metrics to take.
+
+        Returns:
+            What is noted; `evaluations` has it.
+
+        Raises:
+            ConfigError: The trial has used something else, or has reported no metric in these groups.
+        """
+        view = await self._session.run(experiments.trial(trial))
+        experiment = await self._session.run(experiments.experiment(view.experiment_id))
+        used = {((experiment.config or {}).get("searcher") or {}).get("source_checkpoint_uuid")}
+        if view.latest_checkpoint is not None:
+            checkpoint = await self._session.run(experiments.checkpoint(view.latest_checkpoint))
+            used |= used_checkpoints(checkpoint.metadata)
+        check_used(self.view, trial, used)
+        noted = evaluation_of(view, name or experiment.name, groups, time.time())
+        await self.add_metadata({f"{EVALUATION}{trial}": noted})
+        return noted
 
     async def delete(self, *, force: bool = False) -> None:
         """Delete it; its checkpoint stays, and its number is never given again.

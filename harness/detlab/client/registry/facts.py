@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from detlab.client.rendering import card, settings
+from detlab.errors import ConfigError, Problem
+from detlab.schemas.wire import TrialView
 from detlab.schemas.wire.registry import Lineage, ModelView, VersionView
 
 
@@ -18,6 +21,68 @@ def folder_config(model: str, folder: str) -> dict[str, Any]:
         "resources": {"slots_per_trial": 0},
         "max_restarts": 0,
     }
+
+
+EVALUATION = "evaluation/"
+"""Before the id of a trial: key of a version's metadata under which that trial's metrics are kept. Each has a key of
+its own, so that two that are added at once are both there."""
+EVALUATED_GROUPS = ("validation", "inference")
+
+
+def evaluation_of(trial: TrialView, name: str, groups: Collection[str], at: float) -> dict[str, Any]:
+    """Return what a version's metadata say of a trial that has evaluated it.
+
+    Args:
+        trial: The trial, with its summary.
+        name: Of the evaluation.
+        groups: The groups whose metrics are taken, each with its last value.
+        at: Seconds since the epoch.
+
+    Raises:
+        ConfigError: The trial has reported nothing in these groups.
+    """
+    metrics: dict[str, float] = {}
+    for group in groups:
+        for metric, summary in trial.summary.get(group, {}).items():
+            if summary.last is not None:
+                metrics[metric if group == "validation" else f"{group}.{metric}"] = summary.last
+    if not metrics:
+        problem = f"trial {trial.id} has reported no metric in {' or '.join(groups)}"
+        raise ConfigError([Problem("trial", problem)], problem, hint=f"det trial describe {trial.id}")
+    return {
+        "name": name,
+        "experiment": trial.experiment_id,
+        "steps_completed": trial.steps_completed,
+        "output": trial.latest_checkpoint,
+        "metrics": metrics,
+        "at": at,
+    }
+
+
+def used_checkpoints(metadata: Mapping[str, Any]) -> set[str | None]:
+    """Return the checkpoints that a trial has used, as the metadata of its own latest one say."""
+    told = metadata.get("uses_checkpoints")
+    progress = metadata.get("batch_process")
+    found = {one for one in told if isinstance(one, str)} if isinstance(told, list) else set()
+    source = progress.get("source") if isinstance(progress, Mapping) else None
+    return {*found, source if isinstance(source, str) else None}
+
+
+def check_used(version: VersionView, trial: int, used: Collection[str | None]) -> None:
+    """Check that a trial has used the checkpoint of a version.
+
+    Raises:
+        ConfigError: It has not; the message says what it used.
+    """
+    if version.checkpoint in used:
+        return
+    others = ", ".join(sorted(one for one in used if one)) or "no checkpoint"
+    problem = (
+        f"trial {trial} has used {others}, and not checkpoint {version.checkpoint}, "
+        f"which version {version.version} of {version.model} is"
+    )
+    hint = "start it with searcher.source_checkpoint_uuid, or call report_task_using_model_version in its code"
+    raise ConfigError([Problem("trial", problem)], problem, hint=hint)
 
 
 class ModelSortBy(StrEnum):
@@ -168,6 +233,12 @@ class VersionFacts(_Facts[VersionView]):
         return self.view.checkpoint
 
     @property
+    def evaluations(self) -> dict[int, dict[str, Any]]:
+        """What trials have found out about it since, by their ids: `metrics`, `name`, `output`, `experiment`, `at`."""
+        found = {key.removeprefix(EVALUATION): value for key, value in self.metadata.items() if is_evaluation(key)}
+        return {int(trial): value for trial, value in found.items() if isinstance(value, dict)}
+
+    @property
     def lineage(self) -> Lineage:
         """Where it comes from."""
         return self.view.lineage
@@ -214,3 +285,9 @@ class VersionFacts(_Facts[VersionView]):
 
     def _key(self) -> tuple[int, int]:
         return self.model_id, self.model_version
+
+
+def is_evaluation(key: str) -> bool:
+    """Whether this key of a version's metadata is that of an evaluation."""
+    number = key.removeprefix(EVALUATION)
+    return key.startswith(EVALUATION) and number.isascii() and number.isdigit() and len(number) < 20

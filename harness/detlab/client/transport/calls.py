@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -100,11 +101,12 @@ class Call:
         params: Query parameters; those that are None are left out.
         json: JSON body (a model or plain data).
         content: Raw body (a bundle) instead of `json`.
+        source: A file that is sent as the body, chunk by chunk.
         parse: Turns a 2xx reply into the result.
         accept: Further statuses that are answers rather than errors, such as 404 to a HEAD.
         again: Whether the call may be repeated when it is unknown whether it arrived.
         sink: Opens the file that the reply's body is written to, once per attempt; `parse` then sees no body.
-        progress: Called with (bytes sent, bytes in all) while `content` is sent.
+        progress: Called with (bytes sent, bytes in all) while `content` or `source` is sent.
     """
 
     method: Method
@@ -112,6 +114,7 @@ class Call:
     params: Mapping[str, str | int | float | None] = field(default_factory=dict)
     json: Any = None
     content: bytes | None = None
+    source: Path | None = None
     parse: Callable[[Reply], Any] = lambda reply: reply.status
     accept: frozenset[int] = frozenset()
     again: bool = True

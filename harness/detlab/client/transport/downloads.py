@@ -89,12 +89,14 @@ class Assembly:
         target: The folder's final path.
         progress: Called with (bytes done, bytes in all).
         replaces: Whether the target is an earlier download that may be replaced.
+        what: What it is, for errors; empty: the checkpoint.
     """
 
     view: CheckpointView
     target: Path
     progress: Progress | None = None
     replaces: bool = False
+    what: str = ""
     done: int = 0
     _written: dict[str, str] = field(default_factory=dict)
     _verified: bool = False
@@ -132,6 +134,10 @@ class Assembly:
         self._written[path] = file.digest
         self._advance(file.size)
         return True
+
+    def right(self, path: str, digest: str) -> bool:
+        """Whether a file was written, and has this digest."""
+        return self._written.get(path) == digest
 
     def fetch_all(self, store: StorageManager) -> None:
         """Have the store write and verify all files."""
@@ -172,10 +178,11 @@ class Assembly:
             CheckpointError: The bytes are not those of the manifest.
         """
         if self._written.get(path) != file.digest:
+            other = f"Take another checkpoint of the trial: det trial describe {self.view.trial_id}"
             raise CheckpointError(
-                f"{path!r} of checkpoint {self.view.uuid} was altered or damaged: its digest is "
+                f"{path!r} of {self.what or f'checkpoint {self.view.uuid}'} was altered or damaged: its digest is "
                 f"{self._written.get(path)}, the manifest says {file.digest}",
-                hint="Take another checkpoint of the trial: det trial describe " + str(self.view.trial_id),
+                hint="" if self.what else other,
             )
         (self.work / path).chmod(0o755 if file.mode & 0o100 else 0o644)
         self._verified = True

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from detlab import loopback
@@ -19,7 +20,7 @@ from detlab.client.transport.calls import ByteWriter, Call, Flow, Reply, Retries
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.client.transport.interrupts import short_interrupts
 from detlab.client.transport.version import USER_AGENT
-from detlab.errors import DetlabError
+from detlab.errors import DetlabError, StorageError
 from detlab.forking import renew_in_children
 from detlab.trust import is_refusal, trust_for
 
@@ -71,8 +72,12 @@ class _Connection:
         }
 
     def _arguments(self, call: Call) -> dict[str, Any]:
-        body, kind = call.body()
         arguments: dict[str, Any] = {"params": call.query()}
+        if call.source is not None:
+            size = str(call.source.stat().st_size)
+            arguments["headers"] = {"Content-Type": "application/octet-stream", "Content-Length": size}
+            return arguments
+        body, kind = call.body()
         if body is not None:
             arguments["headers"] = {"Content-Type": str(kind), "Content-Length": str(len(body))}
         return arguments
@@ -136,6 +141,24 @@ def _chunks(call: Call, body: bytes) -> Iterator[bytes]:
         yield body[start : start + CHUNK]
         if call.progress:
             call.progress(min(start + CHUNK, len(body)), len(body))
+
+
+def _file_chunks(call: Call, path: Path) -> Iterator[bytes]:
+    """Yield a file as long as it is now.
+
+    Raises:
+        StorageError: It has become shorter.
+    """
+    sent, size = 0, path.stat().st_size
+    with path.open("rb") as file:
+        while sent < size:
+            chunk = file.read(min(CHUNK, size - sent))
+            if not chunk:
+                raise StorageError(f"{path} has become shorter while it was sent", hint="Send it when it is complete")
+            yield chunk
+            sent += len(chunk)
+            if call.progress:
+                call.progress(sent, size)
 
 
 def _reply(response: httpx.Response) -> Reply:
@@ -219,6 +242,8 @@ class Session(_Connection):
             return self._into_sink(call, call.sink)
         body, _ = call.body()
         content = None if body is None else _chunks(call, body)
+        if call.source is not None:
+            content = _file_chunks(call, call.source)
         response = self.http.request(call.method, call.relative_url, content=content, **self._arguments(call))
         return _reply(response)
 
@@ -326,10 +351,11 @@ class AsyncSession(_Connection):
         body, _ = call.body()
 
         async def chunks() -> AsyncIterator[bytes]:
-            for chunk in _chunks(call, body or b""):
+            source = _chunks(call, body or b"") if call.source is None else _file_chunks(call, call.source)
+            for chunk in source:
                 yield chunk
 
-        content = None if body is None else chunks()
+        content = None if body is None and call.source is None else chunks()
         response = await self.http.request(call.method, call.relative_url, content=content, **self._arguments(call))
         return _reply(response)
 

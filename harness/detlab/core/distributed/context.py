@@ -209,11 +209,13 @@ class DistributedContext:
 
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None) -> DistributedContext:
-        """Take ranks from the environment variables of DeepSpeed's launcher.
+        """Take ranks from the environment variables of DeepSpeed's launcher, or of `detlab.launch.deepspeed`.
 
         Raises:
             RuntimeError: They are not set.
         """
+        if "LOCAL_SIZE" not in os.environ and "LOCAL_WORLD_SIZE" in os.environ:
+            return cls.from_torch_distributed(chief_ip)
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
         return cls._from_environment(names, chief_ip or os.environ.get("DET_CHIEF_IP"))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from detlab.core.distributed.context import DistributedContext
+from detlab.core.metrics.media import MediaReporter, MediaSpool
 from detlab.core.metrics.tensorboard import TensorboardManager, TensorboardMode
 from detlab.core.metrics.values import check_group, check_metrics, check_progress, check_steps, metric_steps
 from detlab.core.session import INTERACTIVE_LIMIT, TaskSession
@@ -53,11 +54,13 @@ class TrainContext:
         session: TaskSession,
         distributed: DistributedContext,
         tensorboard: TensorboardManager,
+        media: MediaSpool | None = None,
     ) -> None:
         self._sink: _Sink = sink
         self._session = session
         self._distributed = distributed
         self._tensorboard = tensorboard
+        self._media = MediaReporter(media, distributed.rank)
 
     def report_training_metrics(
         self,
@@ -97,6 +100,19 @@ class TrainContext:
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
         """Report metrics under any group name that has no dot; raises as `report_training_metrics` does."""
         self._report(group, steps_completed, metrics)
+
+    def report_media(self, steps_completed: int, media: Mapping[str, Any]) -> None:
+        """Report images, sound, video, text, HTML, tables and plots of a step.
+
+        This never raises, and never waits for the master: what cannot be logged is one warning. Reported again, a key
+        replaces what it had at that step.
+
+        Args:
+            steps_completed: Steps (batches, by convention) trained so far, counted over all attempts.
+            media: Key to an object of `detlab.media` (`det.Image(array)`, …), or a list of at most 100 of them. A data
+                frame, a figure of matplotlib or plotly, an image of PIL and a text are taken as they are.
+        """
+        self._media.report(steps_completed, media)
 
     def report_progress(self, progress: float) -> None:
         """Report how much of the training is done, from 0 to 1.
@@ -230,6 +246,7 @@ class DummyTrainContext(TrainContext):
         self._distributed = distributed or DummyDistributedContext()
         self._tensorboard = tensorboard or TensorboardManager.off_cluster(self._distributed.rank)
         self._sink = _LogSink()
+        self._media = MediaReporter(None, self._distributed.rank)
         self._metadata: dict[str, Any] = {}
 
     def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:

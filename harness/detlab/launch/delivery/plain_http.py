@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import select
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from detlab.launch.delivery.sender import TransportError
@@ -37,10 +38,23 @@ class PlainTransport:
         Raises:
             TransportError: No answer came, or the request cannot be sent.
         """
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        return self._ask("POST", path, body, {"Content-Type": "application/json"}, token)
+
+    def put_file(self, path: str, file: BinaryIO, size: int, token: str) -> tuple[int, bytes]:
+        """See `media.FileTransport.put_file`.
+
+        Raises:
+            TransportError: No answer came, or the request cannot be sent.
+        """
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        return self._ask("PUT", path, file, headers, token)
+
+    def _ask(
+        self, method: str, path: str, body: bytes | BinaryIO, headers: dict[str, str], token: str
+    ) -> tuple[int, bytes]:
         try:
             self._drop_if_ended()
-            self._connection.request("POST", self._path + path, body, headers)
+            self._connection.request(method, self._path + path, body, headers | {"Authorization": f"Bearer {token}"})
             reply = self._connection.getresponse()
             return reply.status, reply.read()
         except (OSError, http.client.HTTPException) as error:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, BinaryIO, Protocol, Self
 
 from detlab import loopback
 from detlab.launch.delivery.shipping import (
@@ -95,9 +95,23 @@ class HttpTransport:
         Raises:
             TransportError: No answer came.
         """
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        return self._ask("POST", path, body, {"Content-Type": "application/json"}, token)
+
+    def put_file(self, path: str, file: BinaryIO, size: int, token: str) -> tuple[int, bytes]:
+        """See `media.FileTransport.put_file`.
+
+        Raises:
+            TransportError: No answer came.
+        """
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        return self._ask("PUT", path, file, headers, token)
+
+    def _ask(
+        self, method: str, path: str, body: bytes | BinaryIO, headers: dict[str, str], token: str
+    ) -> tuple[int, bytes]:
+        headers = headers | {"Authorization": f"Bearer {token}"}
         try:
-            reply = self._client.post(self._api_url + path, content=body, headers=headers)
+            reply = self._client.request(method, self._api_url + path, content=body, headers=headers)
         except self._errors as error:
             raise TransportError(str(error) or type(error).__name__) from error
         return reply.status_code, reply.content

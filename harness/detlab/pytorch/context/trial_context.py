@@ -18,6 +18,7 @@ from detlab.pytorch.context.position import TrainingPosition
 from detlab.pytorch.context.wrapped_state import WrappedState
 from detlab.pytorch.data.loader import to_device
 from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.governance.trial import GovernedTrial, governed_by
 from detlab.pytorch.metrics.reducer import _PyTorchReducerContext
 from detlab.pytorch.parallel import amp
 from detlab.pytorch.parallel.optimizer_step import OptimizerFacts, drop_gradients
@@ -25,7 +26,7 @@ from detlab.pytorch.parallel.strategy import choose_strategy
 from detlab.pytorch.parallel.unwrapping import check_model
 
 
-class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyTorchReducerContext):
+class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, GovernedTrial, _PyTorchReducerContext):
     """What a `PyTorchTrial` gets: wraps its models and optimizers, and knows what it runs in.
 
     Made by `with detlab.pytorch.init() as context:`; the names are those of Determined 0.38.
@@ -82,9 +83,10 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
             enable_tensorboard_logging,
         )
         TrainingPosition.__init__(self)
+        GovernedTrial.__init__(self)
         self.distributed = core_context.distributed
         self.n_gpus = num_gpus
-        self.device = _choose_device(num_gpus, self.distributed)
+        self.device = choose_device(num_gpus, self.distributed)
         WrappedState.__init__(self, aggregation_frequency, choose_strategy(strategy, self.device, self.distributed))
         _PyTorchReducerContext.__init__(self, core_context.distributed.allgather)
         self._managed_training = managed_training
@@ -96,6 +98,19 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         self._scaler_stepped = False
         self._to_device_warned_types: set[type] = set()
         self._loop_state = LoopState()
+
+    def report_media(self, media: Mapping[str, Any], steps_completed: int | None = None) -> None:
+        """Report images, tables, plots and other media; see `core_context.train.report_media`.
+
+        All ranks may call it, the chief's is taken. It never raises. Not a method of Determined.
+
+        Args:
+            media: Key to an object of `detlab.media`, or a list of them.
+            steps_completed: The step; None: batches trained, with the current one.
+        """
+        if self.distributed.rank == 0:
+            step = (self._batch_idx or 0) + 1 if steps_completed is None else steps_completed
+            self._core.train.report_media(step, media)
 
     # --- wrapping
 
@@ -224,21 +239,36 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         gradient: torch.Tensor | None = None,
         retain_graph: bool = False,
         create_graph: bool = False,
+        *,
+        source_ids: Any = None,
     ) -> None:
         """Add the gradients of a loss to those of the parameters.
 
         Args:
-            loss: A scalar, or any tensor together with `gradient`.
+            loss: A scalar, or any tensor together with `gradient`. Under a policy (`governance` in the experiment
+                config), or with sources: one loss per sample, of shape [batch]; their mean counts.
             gradient: Gradient with respect to `loss`, of the same shape; None for a scalar loss.
             retain_graph: Keep the graph for another backward pass.
             create_graph: Make the gradients differentiable; keeps the graph.
+            source_ids: Under a policy, the source of each sample, by name or number, if the data set does not say it.
+                Not an argument of Determined.
 
         Raises:
             TrainerError: `loss` cannot be differentiated: it is not a scalar tensor, or needs no gradient.
+            GovernanceError: The policy does not allow it, or cannot be held to.
         """
         self._loop_state.phase = "backward"
+        if self._governed is not None and gradient is None and getattr(loss, "requires_grad", True):
+            self._governed.backward(
+                loss, source_ids=source_ids, retain_graph=retain_graph or create_graph, by=self._differentiate
+            )
+            return
+        if gradient is None and (source_ids is not None or self._source_of is not None) and _is_per_sample(loss):
+            loss = loss.mean()
         if not isinstance(loss, torch.Tensor) or (gradient is None and loss.numel() != 1) or not loss.requires_grad:
             raise _not_a_loss(loss)
+        if self._governed is not None:
+            raise TrainerError("backward(loss, gradient): a policy gives the gradient of each loss itself")
         self._strategy.backward(
             loss,
             gradient,
@@ -246,6 +276,9 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
             create_graph=create_graph,
             scaler=self._auto_scaler,
         )
+
+    def _differentiate(self, losses: torch.Tensor, seeds: torch.Tensor, retain_graph: bool) -> None:
+        self._strategy.backward(losses, seeds, retain_graph=retain_graph, create_graph=False, scaler=self._auto_scaler)
 
     def step_optimizer(
         self,
@@ -279,14 +312,22 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
             return
         self._loop_state.phase = "step"
         facts.steps += 1
-        strategy = self._strategy
-        strategy.reduce_gradients(facts, self._aggregation_frequency)
+        strategy, governed = self._strategy, self._governed
+        if governed is None:
+            strategy.reduce_gradients(facts, self._aggregation_frequency)
+        else:
+            governed.before_step()
+            strategy.reduce_gradients(facts, 1)
+            governed.reduce(facts.parameters(), batches=self._aggregation_frequency, average=facts.average)
+            clip_grads = governed.apart(clip_grads)
         if scaler is None and self._auto_scaler is not None:
             scaler = self._auto_scaler
             self._scaler_stepped = True
         if clip_grads is not None:
             strategy.clip(facts, clip_grads, scaler)
         strategy.step(facts, scaler)
+        if governed is not None:
+            governed.after_step(self.optimizers)
         if auto_zero_grads:
             drop_gradients(optimizer)
 
@@ -321,6 +362,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         if self._aggregation_frequency != 1:
             self._is_sync_step = (batch_idx + 1) % self._aggregation_frequency == 0
         self._strategy.begin_batch(step=self._is_sync_step)
+        self._begin_governed()
 
     def _end_batch(self, remaining_in_epoch: int | None) -> None:
         """Update the scale and step learning rate schedulers.
@@ -328,6 +370,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         Args:
             remaining_in_epoch: Batches of this epoch that are still to come; None if that is unknown.
         """
+        self._end_governed()
         if self._scaler_stepped:
             self._scaler_stepped = False
             self._auto_scaler.update()
@@ -366,6 +409,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
 
         Raises:
             TrainerError: Nothing is wrapped, parameters are in no wrapped model or elsewhere; all is listed.
+            GovernanceError: The policy does not fit the models, or cannot be enforced.
         """
         problems = []
         if not self.models:
@@ -376,6 +420,8 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
         problems += self._strategy.ready(self.models, self._facts.values() if self.models else ())
         if problems:
             raise TrainerError.of("this trial cannot be trained:", problems)
+        if self._governed is None:
+            self._governed = governed_by(self._exp_conf, self.models)
 
     def _check_unmoved(self) -> None:
         """Check that all models are still on the device.
@@ -388,7 +434,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, _PyT
             raise TrainerError.of("training cannot continue:", problems)
 
 
-def _choose_device(num_gpus: int, distributed: core.DistributedContext) -> torch.device:
+def choose_device(num_gpus: int, distributed: core.DistributedContext) -> torch.device:
     """Return the device of this rank, and make it the current one if it is a GPU."""
     if num_gpus == 0:
         return torch.device("cpu")
@@ -403,6 +449,10 @@ def _choose_device(num_gpus: int, distributed: core.DistributedContext) -> torch
     torch.cuda.set_device(device)
     keep_to_share(index, os.environ)
     return device
+
+
+def _is_per_sample(loss: Any) -> bool:
+    return isinstance(loss, torch.Tensor) and loss.dim() == 1 and loss.requires_grad
 
 
 def _not_a_loss(loss: Any) -> TrainerError:

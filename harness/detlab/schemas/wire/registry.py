@@ -299,7 +299,7 @@ class LineageNode(Wire):
     id: str
     """`kind:name`, unique in the graph."""
     kind: str
-    """version, checkpoint, trial, experiment, code, data"""
+    """version, checkpoint, run, trial, experiment, code, data, artifact"""
     label: str
     detail: str = ""
 

@@ -153,6 +153,13 @@ class BestView(Wire):
     steps_completed: int
     value: float
     checkpoint: str | None = None
+    failed: bool = False
+    """Whether that trial has failed since."""
+
+    @property
+    def told(self) -> str:
+        """Where it is from, for people: `trial 47`, or `trial 47, which failed`."""
+        return f"trial {self.trial_id}" + (", which failed" if self.failed else "")
 
 
 class BudgetView(Wire):
@@ -221,7 +228,7 @@ class ExperimentView(Wire):
     """Resolved; only on a single experiment, secrets masked."""
     failure: FailureView | None = None
     card: FailureView | None = None
-    """`failure`, or who stopped it; only on a single experiment."""
+    """`failure`, or who stopped it, or why the first of its failed trials did; only on a single experiment."""
     log_retention_days: int | None = None
     """Days that output is kept after the end of each trial; -1: forever; null: the master's default."""
     source: dict[str, Any] = {}

@@ -84,6 +84,12 @@ class Action(StrEnum):
     VERSION_DELETE = "version.delete"
     LABEL_MOVE = "label.move"
     LABEL_REMOVE = "label.remove"
+    ARTIFACT_CREATE = "artifact.create"
+    ARTIFACT_LOG = "artifact.log"
+    ARTIFACT_USE = "artifact.use"
+    ARTIFACT_EDIT = "artifact.edit"
+    ARTIFACT_MOVE = "artifact.move"
+    ARTIFACT_DELETE = "artifact.delete"
     VIEW_SAVE = "view.save"
     VIEW_REMOVE = "view.remove"
     WORKSPACE_CREATE = "workspace.create"
@@ -99,6 +105,8 @@ class Action(StrEnum):
     PROJECT_DELETE = "project.delete"
     RUN_CREATE = "tracked_run.create"
     RUN_LOG = "tracked_run.log"
+    RUN_BEGIN = "tracked_run.begin"
+    RUN_REPORT = "tracked_run.report"
     RUN_DELETE = "tracked_run.delete"
     RUN_REGISTER = "tracked_run.register"
     TASK_CREATE = "task.create"
@@ -157,7 +165,7 @@ _HUB = frozenset({CallerKind.SPAWNERS})
 _ANY_WRITER = PEOPLE | _TASK
 _NONE, _READ, _WRITE, _OWN = Right.NONE, Right.READ, Right.WRITE, Right.OWN
 _EXPERIMENT, _CHECKPOINT, _MODEL = (ObjectKind.EXPERIMENT,), (ObjectKind.CHECKPOINT,), (ObjectKind.MODEL,)
-_WORKSPACE = (ObjectKind.WORKSPACE,)
+_WORKSPACE, _ARTIFACT = (ObjectKind.WORKSPACE,), (ObjectKind.ARTIFACT,)
 
 ACTIONS: Mapping[Action, ActionRule] = {
     Action.EXPERIMENT_CREATE: ActionRule((), _NONE, PEOPLE, "submit an experiment"),
@@ -234,6 +242,20 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.VERSION_DELETE: ActionRule(_MODEL, _OWN, THEMSELVES, "delete a version"),
     Action.LABEL_MOVE: ActionRule(_MODEL, _WRITE, PEOPLE, "move a label to a version"),
     Action.LABEL_REMOVE: ActionRule(_MODEL, _WRITE, PEOPLE, "take a label away"),
+    Action.ARTIFACT_CREATE: ActionRule((), _NONE, _ANY_WRITER, "make an artifact", Action.ARTIFACT_LOG),
+    Action.ARTIFACT_LOG: ActionRule(
+        _ARTIFACT, _WRITE, _ANY_WRITER, "upload files and log a version; a trial does so for its owner"
+    ),
+    Action.ARTIFACT_USE: ActionRule(_ARTIFACT, _READ, _ANY_WRITER, "record that a run uses a version"),
+    Action.ARTIFACT_EDIT: ActionRule(_ARTIFACT, _WRITE, PEOPLE, "change its texts, metadata and aliases"),
+    Action.ARTIFACT_MOVE: ActionRule(
+        _ARTIFACT,
+        _OWN,
+        THEMSELVES,
+        "give it another name, or move it to another workspace, whose members see it",
+        Action.ARTIFACT_EDIT,
+    ),
+    Action.ARTIFACT_DELETE: ActionRule(_ARTIFACT, _OWN, THEMSELVES, "delete it, or a version of it"),
     Action.VIEW_SAVE: ActionRule((), _NONE, PEOPLE, "keep a view of one's own, perhaps in a project"),
     Action.VIEW_REMOVE: ActionRule((), _NONE, THEMSELVES, "remove a view of one's own"),
     Action.WORKSPACE_CREATE: ActionRule((), _NONE, THEMSELVES, "make a workspace"),
@@ -259,6 +281,12 @@ ACTIONS: Mapping[Action, ActionRule] = {
         _WRITE,
         _ANY_WRITER,
         "log into it: metrics, parameters, tags, files and models",
+    ),
+    Action.RUN_BEGIN: ActionRule(
+        _WORKSPACE, _WRITE, PEOPLE, "begin a run from anywhere in one of its projects, which is made for it"
+    ),
+    Action.RUN_REPORT: ActionRule(
+        (ObjectKind.TRACKED_RUN,), _WRITE, PEOPLE, "send its records: metrics, parameters, results, output"
     ),
     Action.RUN_DELETE: ActionRule((ObjectKind.TRACKED_RUN,), _OWN, THEMSELVES, "delete it, or restore it"),
     Action.RUN_REGISTER: ActionRule(

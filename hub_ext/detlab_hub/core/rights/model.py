@@ -69,6 +69,8 @@ class ObjectKind(StrEnum):
     CHECKPOINT = "checkpoint"
     MODEL = "model"
     """A registered model with its versions, labels and grants."""
+    ARTIFACT = "artifact"
+    """A named folder with its versions and their aliases."""
     WORKSPACE = "workspace"
     """With its projects, members and defaults; what lies in it has rows of its own."""
     TRACKED_RUN = "run from elsewhere"

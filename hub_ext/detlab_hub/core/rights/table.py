@@ -59,6 +59,14 @@ TABLE: Mapping[ObjectKind, Mapping[CallerRelation, Right]] = {
         CallerRelation.WORKSPACE_EDITOR: _WRITE,
         CallerRelation.WORKSPACE_VIEWER: _READ,
     },
+    ObjectKind.ARTIFACT: {
+        CallerRelation.ADMIN: _OWN,
+        CallerRelation.OWNER: _OWN,
+        CallerRelation.RUN: _WRITE,
+        CallerRelation.WORKSPACE_ADMIN: _OWN,
+        CallerRelation.WORKSPACE_EDITOR: _WRITE,
+        CallerRelation.WORKSPACE_VIEWER: _READ,
+    },
     ObjectKind.WORKSPACE: {
         CallerRelation.ADMIN: _OWN,
         CallerRelation.OWNER: _OWN,

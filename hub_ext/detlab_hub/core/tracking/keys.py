@@ -1,17 +1,15 @@
 """Names of metrics, parameters and tags as MLflow's clients send them, and where a trial keeps such a metric.
 
-A trial has its metrics in groups. The two functions here are each other's inverse for any metric, so that what was
-logged by a name is read by it, and what a trainer has reported has a name, too.
+A trial has its metrics in groups. `key_of` is the inverse of `place_of` for any metric, so that what was logged by a
+name is read by it, and what a trainer has reported has a name, too.
 """
 
 from __future__ import annotations
 
-import posixpath
-import re
 from collections.abc import Iterable, Sequence
 
-TRAINING, VALIDATION, SYSTEM = "training", "validation", "system"
-KEY_CHARS = 250
+from detlab.schemas.wire.logged_names import place_of
+
 VALUE_CHARS = 8000
 """Of a parameter or a tag; what is longer is cut, as MLflow does."""
 NOTE_CHARS = 64_000
@@ -19,50 +17,11 @@ NOTE_CHARS = 64_000
 LONG_TAGS = frozenset(
     {"mlflow.note.content", "mlflow.loggedArtifacts", "mlflow.loggedImages", "mlflow.log-model.history"}
 )
-_KEY = re.compile(r"[\w\-. :/]+")
-_VALIDATES = ("val_", "val/", "eval_", "eval/", "validation_", "test_", "test/")
-"""What the names of validation metrics begin with in Keras, Lightning and Transformers."""
-_GROUPS = (TRAINING, VALIDATION, SYSTEM)
-
-
-class BadKey(ValueError):
-    """A name that no metric, parameter or tag can have; says why."""
-
-
-def check_key(key: str, what: str) -> str:
-    """Return a name, if it can be one.
-
-    Raises:
-        BadKey: It cannot.
-    """
-    shown = repr(key[:80])
-    if not key or len(key) > KEY_CHARS:
-        raise BadKey(f"the name {shown} of a {what} has {len(key)} characters; 1 to {KEY_CHARS} are possible")
-    if not _KEY.fullmatch(key):
-        raise BadKey(f"the name {shown} of a {what} may have letters, digits, `_`, `-`, `.`, `:`, `/` and spaces only")
-    if key.startswith("/") or posixpath.normpath(key) != key or ".." in key.split("/"):
-        raise BadKey(f"the name {shown} of a {what} is no plain path: no `/` at its ends, no `..`")
-    return key
 
 
 def cut_value(key: str, value: str) -> str:
     """Return the value of a parameter or a tag as it is kept."""
     return value[: NOTE_CHARS if key in LONG_TAGS else VALUE_CHARS]
-
-
-def place_of(key: str, searched: str) -> tuple[str, str]:
-    """Return the group and the name under which a trial keeps a metric that was logged by a name.
-
-    Args:
-        key: The name.
-        searched: The metric that the trial's search goes by, which is one of validation whatever it is called.
-    """
-    if key == searched:
-        return VALIDATION, key
-    group, slash, rest = key.partition("/")
-    if slash and rest and group in _GROUPS:
-        return group, rest
-    return (VALIDATION if key.startswith(_VALIDATES) else TRAINING), key
 
 
 def key_of(group: str, name: str, searched: str) -> str:

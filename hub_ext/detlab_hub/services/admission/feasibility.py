@@ -108,6 +108,8 @@ def of_task(
         resources=resources,
         groups=frozenset(groups),
         what=what,
+        single_node=is_single_node(True, request_fields(config)["constraints"]),
+        slots_per_node=(config.get("slurm") or {}).get("slots_per_node"),
         workspace_id=workspace_id,
     )
 

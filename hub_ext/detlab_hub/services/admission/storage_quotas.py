@@ -7,6 +7,7 @@ of the trial that stores, and in its experiment.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -119,6 +120,11 @@ async def check_room(context: ServiceContext, user: str, groups: Collection[str]
     full = next((one for one in found if one.used + size > one.limit), None)
     if full is not None:
         raise StorageFull(f"this file of {size_text(size)} has no room: {full.said}", hint=_what_helps(largest))
+
+
+def room_left(s: Session, user: str, groups: Collection[str]) -> float:
+    """Return the bytes until the first quota that binds a user is used up; infinity: none binds them."""
+    return min((float(one.limit - one.used) for one in standings(s, user, groups)), default=math.inf)
 
 
 def _what_helps(largest: Sequence[tuple[int, str, int]]) -> str:

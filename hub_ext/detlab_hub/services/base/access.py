@@ -347,7 +347,7 @@ def model_for(s: Session, caller: Caller, name: str, action: Action | None = Non
             may_not = ACTIONS[action].does
         said = f"model {row.name!r} is {row.owner}'s, and you may not {may_not}"
         if ACTIONS[action].least is Right.OWN:
-            raise Forbidden(f"{said}: only they and administrators may")
+            raise Forbidden(f"{said}: only they, admins of its workspace and administrators of the cluster may")
         raise Forbidden(said, hint=f"They may allow changes: det model share {row.id} --user … --write")
     return row
 
@@ -449,7 +449,10 @@ def _check(caller: Caller, row: ExperimentRow, thing: Thing, action: Action | No
             hint="Do it where you are logged in",
         )
     if rule.least is Right.OWN:
-        raise Forbidden(f"experiment {row.id} is {row.owner}'s: only they and administrators may do that")
+        raise Forbidden(
+            f"experiment {row.id} is {row.owner}'s: only they, admins of its workspace and administrators of the"
+            " cluster may do that"
+        )
     raise Forbidden(
         f"experiment {row.id} is {row.owner}'s, who lets you read it, not change it",
         hint=f"They may allow it: det experiment share {row.id} --user … --write",

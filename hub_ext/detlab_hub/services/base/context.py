@@ -28,7 +28,7 @@ from detlab_hub.services.base.limits.metric_names import MetricNames
 from detlab_hub.services.base.pending import PendingReasons, Saving
 from detlab_hub.services.base.searches import Searches
 from detlab_hub.services.base.settings import A_COPY, Settings
-from detlab_hub.services.base.threads import FairPlaces, Workers
+from detlab_hub.services.base.threads import FairPlaces, KeyedLocks, Workers
 from detlab_hub.services.base.token_cache import KnownTasks
 from detlab_hub.services.base.unit_of_work import Outbox, StateMachines, UnitOfWork
 from detlab_hub.services.base.wakeups import Wakeups
@@ -94,6 +94,8 @@ class ServiceContext:
     """Places of streams that read what they have missed, slice by slice."""
     workers: Workers = field(default_factory=Workers)
     """Threads for what users cause beside the database."""
+    artifact_locks: KeyedLocks = field(default_factory=KeyedLocks)
+    """Of each artifact: storing its files, making a version of them and removing unused ones must not interleave."""
     draining: bool = False
     stopped: bool = False
     started_at: float = 0.0

@@ -124,6 +124,10 @@ class Settings:
     """Bytes that one user task may have handed over at a time."""
     artifact_limit: int = 10 * 1024 * MIB
     """Bytes of one file that a client of MLflow uploads."""
+    media_objects: int = 50_000
+    """Images and other media that one trial may log …"""
+    media_bytes: int = 5 * 1024 * MIB
+    """… and their bytes."""
     preemption_timeout_default: float = 3600.0
     """Seconds that a task may take to checkpoint and leave when it is paused, preempted, canceled or drained."""
     stop_grace: float = 10.0
@@ -198,3 +202,8 @@ class Settings:
     def artifacts_dir(self) -> Path:
         """Where the files of runs lie that clients of MLflow upload."""
         return self.state_dir / "artifacts"
+
+    @property
+    def media_dir(self) -> Path:
+        """Where the media of trials lie: images, tables and other things that are no numbers."""
+        return self.state_dir / "media"

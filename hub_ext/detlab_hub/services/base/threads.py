@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from detlab.errors import Unavailable
 from detlab_hub.services.base.callers import AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
@@ -251,6 +252,17 @@ def _less(counts: Counter[str], user: str) -> None:
 
 def _full(why: str) -> Unavailable:
     return Unavailable(f"the master is busy: {why}", hint="Try again in a few seconds.", code="unavailable.busy")
+
+
+class KeyedLocks:
+    """A lock for each object that somebody works on."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[int | str, asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, key: int | str) -> asyncio.Lock:
+        """Return the lock of an object: `async with locks.of(7)`."""
+        return self._locks.setdefault(key, asyncio.Lock())
 
 
 @dataclass

@@ -25,13 +25,14 @@ from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.checkpoints import event_files
 from detlab_hub.services.checkpoints.artifact_files import remove_roots
 from detlab_hub.services.checkpoints.collecting import check_none_pinned
+from detlab_hub.services.checkpoints.media_files import remove_all_media
 from detlab_hub.services.experiments.stored_files import Files, remove_event_files, remove_files
 from detlab_hub.services.streams.reads import SHARED, place_of
 from detlab_hub.services.views.deletions import deletion_views
 from detlab_hub.store.queries import experiments, rights
 from detlab_hub.store.queries.registry import models as registered
 from detlab_hub.store.queries.storage import collection
-from detlab_hub.store.queries.tracking import runs
+from detlab_hub.store.queries.tracking import media, runs
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow
 
 _log = logging.getLogger(__name__)
@@ -136,11 +137,15 @@ def _begin(unit: UnitOfWork, experiment_id: int) -> tuple[str, list[Files]]:
 
 
 async def _remove_logged(context: ServiceContext, experiment_id: int) -> None:
-    """Remove the files that clients have logged into an experiment: they lie in the master's own directory."""
+    """Remove the files that were logged into an experiment: they lie in the master's own directory."""
     roots = await context.read(lambda s: runs.roots_of_experiment(s, experiment_id))
     if roots:
         await context.workers.removals.run("", remove_roots, context.settings, roots)
         await context.write(lambda unit: runs.forget_files_of_experiment(unit.session, experiment_id))
+    if await context.read(lambda s: media.has_some(s, experiment_id)):
+        await context.workers.removals.run("", remove_all_media, context.settings, experiment_id)
+        while not await context.write(lambda unit: media.forget_some(unit.session, experiment_id, POINTS_PER_STEP)):
+            _log.info("experiment %d: rows of media are being deleted", experiment_id)
 
 
 # --- rows

@@ -272,6 +272,11 @@ def is_lasting(message: str) -> bool:
     return message.partition(":")[0].rpartition(".")[2] in _LASTING
 
 
+def is_missing_command(message: str) -> bool:
+    """Whether a failure's message is that of an entrypoint whose program or script is not where the task ran."""
+    return (message.startswith(_NEEDS) and message.endswith(_MISSING)) or message.startswith(_NOT_STARTED)
+
+
 def is_refused_job(message: str) -> bool:
     """Whether a failure's message is that of a job that its batch system does not take as it was asked for."""
     return f": {SLURM_REFUSES}: " in message[:100]
@@ -302,14 +307,18 @@ def is_missing_checkpoint(message: str) -> bool:
     return message.partition(":")[0].rpartition(".")[2] == "CheckpointMissing"
 
 
+_NEEDS, _MISSING = "the entrypoint needs ", ", which does not exist"
+_NOT_STARTED = "the entrypoint cannot be started: "
+
+
 def _missing_file(texts: Sequence[str]) -> str | None:
     for text in reversed(texts[-TAIL:]):
         started = _CANNOT_START.match(text)
         if started is not None:
-            return f"the entrypoint cannot be started: {started['why']}"
+            return f"{_NOT_STARTED}{started['why']}"
         found = _NO_FILE.search(text)
         if found is not None:
-            return f"the entrypoint needs {found['file'] or found['command']!r}, which does not exist"
+            return f"{_NEEDS}{found['file'] or found['command']!r}{_MISSING}"
     return None
 
 

@@ -12,12 +12,15 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, TrialState
 from detlab_hub.core.lifecycle.allocation import EndKind, PreemptReason
-from detlab_hub.store.queries import parts
-from detlab_hub.store.tables import AllocationRow, AuditRow, ExperimentRow, TrialRow
+from detlab_hub.store.queries import audit, parts, trials
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
 
 _WORDS = 300
 """Characters of an agent's words on a card."""
 _STOPS = {"experiment.kill": "killed", "experiment.cancel": "canceled", "trial.kill": "killed"}
+_GOES_ON = ("experiment.continue", "search.retry")
+_ASKED_TRIALS = 16
+"""Trials that are asked who killed them: an experiment that ends with a killed trial has one, or few."""
 _EVICTIONS = {
     PreemptReason.PREEMPT.value: "its slots were given to work that goes before it",
     PreemptReason.DRAIN.value: "its node, or the cluster, is being drained",
@@ -26,12 +29,14 @@ _EVICTIONS = {
 
 
 def of_experiment(s: Session, row: ExperimentRow) -> FailureView | None:
-    """Return the card of an experiment that failed, or that a user stopped; None for any other."""
+    """Return the card of an experiment that failed or that a user stopped, else of its trial that failed first."""
     if row.state == ExperimentState.CANCELED:
-        return _stopped(
-            f"experiment {row.id}", _recorded_action(s, f"experiment {row.id}"), f"det experiment logs {row.id}"
-        )
-    return None if row.failure is None else FailureView.model_validate(row.failure)
+        return _stopped_experiment(s, row)
+    if row.failure is not None:
+        return FailureView.model_validate(row.failure)
+    first = trials.first_failed(s, row.id)
+    card = None if first is None else _failure(first)
+    return None if first is None or card is None else card.model_copy(update={"trial_id": first.id})
 
 
 def of_trial(s: Session, row: TrialRow, current: AllocationRow | None) -> FailureView | None:
@@ -115,6 +120,18 @@ def _stopped_trial(s: Session, row: TrialRow) -> FailureView:
     return card.model_copy(update={"trial_id": row.id})
 
 
+def _stopped_experiment(s: Session, row: ExperimentRow) -> FailureView:
+    """Return who stopped an experiment; or, if nobody did since it last went on, who killed a trial of it."""
+    subject, logs = f"experiment {row.id}", f"det experiment logs {row.id}"
+    last = audit.newest_act(s, subject, [*_STOPS, *_GOES_ON])
+    if last is not None and last[0] in _STOPS:
+        return _stopped(subject, (_STOPS[last[0]], last[1]), logs)
+    for trial in trials.first_ids(s, row.id, _ASKED_TRIALS):
+        if (action := _recorded_action(s, f"trial {trial}")) is not None:
+            return _stopped(f"trial {trial} of {subject}", action, logs)
+    return _stopped(subject, None, logs)
+
+
 def _stopped(what: str, action: tuple[str, str] | None, command: str) -> FailureView:
     how = "stopped" if action is None else f"{action[0]} by {action[1]}"
     return FailureView(
@@ -127,9 +144,8 @@ def _stopped(what: str, action: tuple[str, str] | None, command: str) -> Failure
 
 def _recorded_action(s: Session, subject: str) -> tuple[str, str] | None:
     """Return how something was stopped, and by whom; None if that is not recorded (any more)."""
-    query = select(AuditRow.action, AuditRow.actor).where(AuditRow.subject == subject, AuditRow.action.in_(_STOPS))
-    found = s.execute(query.order_by(AuditRow.id.desc()).limit(1)).first()
-    return None if found is None else (_STOPS[found.action], found.actor)
+    found = audit.newest_act(s, subject, [*_STOPS])
+    return None if found is None else (_STOPS[found[0]], found[1])
 
 
 def _interrupted(s: Session, row: TrialRow, current: AllocationRow | None) -> FailureView | None:

@@ -11,7 +11,7 @@ from detlab.errors import Conflict
 from detlab.schemas.wire import OtherRanks, RankSigns
 from detlab_hub.services.base.callers import TaskCaller
 from detlab_hub.services.base.context import ServiceContext
-from detlab_hub.services.base.fencing import current_attempt
+from detlab_hub.services.base.fencing import current_holder
 
 KEPT = 120.0
 """Seconds after which a report is ignored."""
@@ -52,6 +52,6 @@ class RankStates:
 
 
 def _check(s: Session, task: TaskCaller, node: int) -> None:
-    row, _ = current_attempt(s, task)
+    row, _ = current_holder(s, task)
     if not node < row.nodes or row.nodes < 2:
         raise Conflict(f"attempt {row.run} has {row.nodes} nodes, and no node {node} of several")

@@ -38,7 +38,7 @@ from detlab_hub.services.lifecycle.transitions import apply_trial, condemn_trial
 from detlab_hub.store import BadReport
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.metrics import curves, reports
-from detlab_hub.store.tables import AllocationRow, TaskRow, TrialRow
+from detlab_hub.store.tables import AllocationRow, PartRow, TaskRow, TrialRow
 from detlab_hub.store.values import as_scalar
 
 V = TypeVar("V")
@@ -86,7 +86,7 @@ def take(
     # The task has reported, whether or not its agent has reported its start.
     counted = gangs.reported(unit, row, node) or row
     if isinstance(holder, TaskRow):
-        return _take_of_task(unit, row, holder, batch)
+        return _take_of_task(unit, row, holder, batch, counted, None if row.nodes < 2 else node)
     trial = holder
     taking = _Taking(unit, row, trial)
     mark = counted.logs_seq if batch.stream == "logs" else counted.metrics_seq
@@ -141,9 +141,16 @@ def take_reports(unit: UnitOfWork, task: TaskCaller, sent: Sequence[MetricsRecor
     return taking.refused
 
 
-def _take_of_task(unit: UnitOfWork, row: AllocationRow, task: TaskRow, batch: RecordBatch) -> RecordAck:
+def _take_of_task(
+    unit: UnitOfWork,
+    row: AllocationRow,
+    task: TaskRow,
+    batch: RecordBatch,
+    counted: AllocationRow | PartRow,
+    node: int | None,
+) -> RecordAck:
     """Take what a user task reports: its output; all other records are of use to trials only."""
-    mark = row.logs_seq if batch.stream == "logs" else row.metrics_seq
+    mark = counted.logs_seq if batch.stream == "logs" else counted.metrics_seq
     lines, refused = [], []
     for record in batch.records:
         if not mark < record.seq <= MAX_SEQ:
@@ -156,11 +163,11 @@ def _take_of_task(unit: UnitOfWork, row: AllocationRow, task: TaskRow, batch: Re
                 RefusedRecord(seq=record.seq, code="record.task", message=f"a {task.kind} reports no {record.kind}")
             )
     if batch.stream == "logs":
-        row.logs_seq = mark
+        counted.logs_seq = mark
     else:
-        row.metrics_seq = mark
+        counted.metrics_seq = mark
     if lines:
-        logs.append(unit.session, task.id, row.run, [line for line in lines if isinstance(line, LogRecord)])
+        logs.append(unit.session, task.id, row.run, [line for line in lines if isinstance(line, LogRecord)], node)
         unit.outbox.wake_logs.add(task.id)
     return RecordAck(acked=mark, refused=refused)
 

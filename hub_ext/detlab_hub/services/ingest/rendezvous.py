@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict
 from detlab.schemas.wire import Arrival, Rendezvous
 from detlab_hub.services.base.callers import TaskCaller
-from detlab_hub.services.base.fencing import current_attempt
+from detlab_hub.services.base.fencing import current_holder
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.lifecycle import gangs
 from detlab_hub.services.lifecycle.launching import LOCALHOST
@@ -25,7 +25,7 @@ def arrive(unit: UnitOfWork, task: TaskCaller, arrival: Arrival) -> Rendezvous:
         Conflict: The attempt has no such node, or two of its nodes are on machines that cannot reach each other.
         StaleAttempt: The attempt is over.
     """
-    row, _ = current_attempt(unit.session, task)
+    row, _ = current_holder(unit.session, task)
     everywhere = parts.of_allocation(unit.session, row)
     mine = next((part for part in everywhere if part.rank == arrival.node), None)
     if mine is None or row.nodes < 2:  # one alone has nobody to wait for
@@ -52,7 +52,7 @@ def read(s: Session, task: TaskCaller, number: int) -> Rendezvous:
     Raises:
         StaleAttempt: The attempt is over.
     """
-    row, _ = current_attempt(s, task)
+    row, _ = current_holder(s, task)
     return _reply(s, parts.of_allocation(s, row), number)
 
 

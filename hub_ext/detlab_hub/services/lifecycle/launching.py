@@ -127,7 +127,7 @@ def is_launched(unit: UnitOfWork, row: AllocationRow) -> bool:
 
 
 def launch_of_task(unit: UnitOfWork, row: AllocationRow, task: TaskRow, seat: LaunchSeat) -> Launch | None:
-    """Make the message for the node of a user task; None for a server whose environment this master does not have."""
+    """Make the message for one of the nodes of a user task; None for a server whose environment is not known here."""
     kind, config = TaskKind(task.kind), task.config
     secrets = unit.spawn_secrets.get(task.id) if kind.served_by_hub else {}
     if secrets is None:
@@ -159,7 +159,7 @@ def launch_of_task(unit: UnitOfWork, row: AllocationRow, task: TaskRow, seat: La
         token_life=unit.settings.task_token_ttl,
         kind=kind.value,
         runtime=row.runtime,
-        container=_container(config, agent) if takes_image(row.runtime) else None,
+        container=_container(config, agent, seat.addresses) if takes_image(row.runtime) else None,
         service=_service(unit, row, task, agent) if kind.served_by_hub else None,
         user_home=kind in {TaskKind.NOTEBOOK, TaskKind.SHELL},
         holds=holds and kind.served_by_hub,

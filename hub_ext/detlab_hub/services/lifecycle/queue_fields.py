@@ -14,6 +14,8 @@ from detlab_hub.services.base.settings import Settings
 WHERE = "resources.resource_pool"
 SINGLE_NODE = "single_node"
 """Among the stored constraints of a request: all its slots must be on one agent."""
+SEVERAL_NODES = "several_nodes"
+"""Likewise of a user task: they need not be, as they must otherwise."""
 
 
 def pool_for(settings: Settings, resources: Mapping[str, Any], slots: int) -> PoolConfig:
@@ -62,6 +64,8 @@ def request_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     wanted = {key: value for key, value in (resources.get("constraints") or {}).items() if value}
     if resources.get("is_single_node"):
         wanted[SINGLE_NODE] = True
+    elif "slots_per_trial" not in resources and resources.get("is_single_node") is False:
+        wanted[SEVERAL_NODES] = True
     return {"constraints": wanted or None, "max_time": resources.get("max_time"), **demands(resources)}
 
 

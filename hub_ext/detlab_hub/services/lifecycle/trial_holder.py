@@ -14,7 +14,13 @@ from detlab_hub.core.lifecycle.table import is_stopping
 from detlab_hub.core.searchers import TrialPlaced
 from detlab_hub.services.base.unit_of_work import LaunchSeat, UnitOfWork
 from detlab_hub.services.failures import cards
-from detlab_hub.services.failures.diagnosis import is_denied, is_denied_storage, is_lasting, is_refused_job
+from detlab_hub.services.failures.diagnosis import (
+    is_denied,
+    is_denied_storage,
+    is_lasting,
+    is_missing_command,
+    is_refused_job,
+)
 from detlab_hub.services.lifecycle import accounting, log_policies, missing_checkpoints, no_progress
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.launching import is_launched, launch_of_trial
@@ -186,7 +192,8 @@ def _after_attempt(
         return trials.Retry.NEVER, cards.without_restart(card)
     if is_refused_job(card.message):
         return trials.Retry.NEVER, cards.without_restart(card)
-    denied = is_denied_storage(card.message) or (is_denied(card.message) and not trial.steps_completed)
+    missing = is_denied(card.message) or is_missing_command(card.message)
+    denied = is_denied_storage(card.message) or (missing and not trial.steps_completed)
     if denied and trial.latest_checkpoint is None and not _could_run_elsewhere(unit, experiment, row):
         return trials.Retry.NEVER, cards.without_restart(card)
     if (found := missing_checkpoints.check(unit, experiment, trial, row, card)) is not None:

@@ -198,8 +198,9 @@ def _handed(unit: UnitOfWork, row: AllocationRow, cluster: ClusterSnapshot, to: 
     """Return the nodes of a task that a batch system places; of their slots only the number is known."""
     counts = [task.slots]
     queue = next((node.queue for node in cluster.nodes if node.id == to and node.queue is not None), None)
-    if queue is not None and queue.gangs and row.experiment_id is not None and not task.single_node:
-        asked = unit.experiment(row.experiment_id).config.get("slurm") or {}
+    if queue is not None and queue.gangs and not task.single_node:
+        holder = unit.task(row.task_id or "") if row.experiment_id is None else unit.experiment(row.experiment_id)
+        asked = holder.config.get("slurm") or {}
         counts = divide(task.slots, asked.get("slots_per_node"), queue.slots_per_node)
     names = (f"any{number}" for number in range(task.slots))
     return [(to, list(islice(names, count))) for count in counts]

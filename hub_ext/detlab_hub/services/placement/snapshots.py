@@ -21,7 +21,7 @@ from detlab_hub.core.lifecycle.allocation import PreemptReason
 from detlab_hub.core.scheduling import AgentState, Job, PoolConfig, Quota, Scheduler, SchedulerTask, Snapshot, TaskState
 from detlab_hub.services.base.offers import agent_of, beside, constraints_of, usable
 from detlab_hub.services.base.settings import Settings
-from detlab_hub.services.lifecycle.queue_fields import SINGLE_NODE
+from detlab_hub.services.lifecycle.queue_fields import SEVERAL_NODES, SINGLE_NODE
 from detlab_hub.services.placement.active_rows import PLACED, PlacedRow, WaitingRow, experiment_name, holder_of, job_of
 from detlab_hub.services.placement.remembered import PreviousPassTasks
 from detlab_hub.store.prepared import PreparedStatement
@@ -359,8 +359,12 @@ def _closed(s: Session) -> tuple[dict[str, AgentState], dict[str, list[str]]]:
 
 
 def is_single_node(user_task: bool, constraints: Mapping[str, Any] | None) -> bool:
-    """Whether all slots of a request must be on one agent: those of user tasks, and of trials that ask for it."""
-    return user_task or bool((constraints or {}).get(SINGLE_NODE))
+    """Whether all slots of a request must be on one agent: those of trials that ask for it, and of user tasks.
+
+    Commands may ask for several agents.
+    """
+    asked = constraints or {}
+    return not asked.get(SEVERAL_NODES) if user_task else bool(asked.get(SINGLE_NODE))
 
 
 def may_preempt(pool: PoolConfig) -> bool:

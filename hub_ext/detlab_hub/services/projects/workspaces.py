@@ -20,6 +20,7 @@ from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.streams.reads import note_rights
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import workspaces
+from detlab_hub.store.queries.registry import artifacts
 from detlab_hub.store.queries.rights import USER
 from detlab_hub.store.queries.tracking import runs
 from detlab_hub.store.tables import MemberRow, WorkspaceRow, clean_text
@@ -147,6 +148,11 @@ class Workspaces(Service):
                     f"workspace {row.name!r} is not empty: {tracked} runs from elsewhere lie in it,"
                     " deleted ones included",
                     hint="Archive it instead: det workspace archive",
+                )
+            if named_folders := artifacts.count_of_workspace(unit.session, row.id):
+                raise Conflict(
+                    f"workspace {row.name!r} is not empty: {named_folders} artifacts lie in it",
+                    hint="Move or delete them first: det artifact list --workspace, det artifact move",
                 )
             audit.note(unit, caller, "workspace.delete", f"workspace {row.id}", row.name)
             members = [(one.kind, one.name) for one in workspaces.members(unit.session, row.id)]

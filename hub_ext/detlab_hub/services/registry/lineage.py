@@ -8,13 +8,16 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab.schemas.wire.registry import Lineage, LineageEdge, LineageGraph, LineageNode
+from detlab.schemas.wire.registry import Lineage, LineageGraph
+from detlab_hub.services.artifacts.lineage import draw_used
 from detlab_hub.services.base.access import may_read, reference_to
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.masking import masked_lineage
 from detlab_hub.services.checkpoints.manifests import is_uuid
+from detlab_hub.services.tracking.access import run_id_of
 from detlab_hub.services.tracking.facts import loaded, run_facts
 from detlab_hub.services.views import experiment_views
+from detlab_hub.services.views.graphs import LineageDrawing
 from detlab_hub.store.queries import parts as allocation_parts
 from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import (
@@ -154,7 +157,7 @@ def graph_of(s: Session, caller: Caller, model: ModelRow, version: VersionRow) -
     What is behind a checkpoint of an experiment that the caller may not read is left out.
     """
     lineage = Lineage.model_validate(version.lineage)
-    drawn = _Drawing()
+    drawn = LineageDrawing()
     head = drawn.node("version", f"{reference_to(caller, model)}@{version.version}", version.semver or "")
     step = "" if lineage.steps_completed is None else f"step {lineage.steps_completed}"
     saved = drawn.node("checkpoint", version.checkpoint_uuid, step)
@@ -162,11 +165,14 @@ def graph_of(s: Session, caller: Caller, model: ModelRow, version: VersionRow) -
     if lineage.tracked_run:
         run = drawn.node("run", lineage.tracked_run)
         drawn.edge(saved, run, "logged by")
+        draw_used(s, caller, drawn, run, lineage.tracked_run)
         if not lineage.trial_id:
             return LineageGraph(nodes=list(drawn.nodes.values()), edges=drawn.edges)
         saved = run
     trial = drawn.node("trial", str(lineage.trial_id), "" if lineage.run is None else f"run {lineage.run}")
     drawn.edge(saved, trial, "of" if lineage.tracked_run else "saved by")
+    if lineage.trial_id:
+        draw_used(s, caller, drawn, trial, run_id_of(lineage.trial_id))
     experiment = drawn.node("experiment", str(lineage.experiment_id), lineage.experiment_name)
     drawn.edge(trial, experiment, "of")
     if lineage.bundle_digest:
@@ -181,7 +187,7 @@ def graph_of(s: Session, caller: Caller, model: ModelRow, version: VersionRow) -
     return LineageGraph(nodes=list(drawn.nodes.values()), edges=drawn.edges)
 
 
-def _draw_ancestor(s: Session, caller: Caller, drawn: _Drawing, child: str, uuid: str) -> list[tuple[str, str]]:
+def _draw_ancestor(s: Session, caller: Caller, drawn: LineageDrawing, child: str, uuid: str) -> list[tuple[str, str]]:
     """Draw a checkpoint that a trial started from, and its trial; return what that one started from."""
     known = f"checkpoint:{uuid}" in drawn.nodes
     row = s.get(CheckpointRow, uuid)
@@ -194,22 +200,3 @@ def _draw_ancestor(s: Session, caller: Caller, drawn: _Drawing, child: str, uuid
     drawn.edge(saved, made_by, "saved by")
     drawn.edge(made_by, drawn.node("experiment", str(row.experiment_id)), "of")
     return [(made_by, parent) for parent in _parents(experiment, trial, row)]
-
-
-class _Drawing:
-    """A graph that grows; a node or an edge that is there already is not drawn again."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[str, LineageNode] = {}
-        self.edges: list[LineageEdge] = []
-
-    def node(self, kind: str, name: str, detail: str = "") -> str:
-        key = f"{kind}:{name}"
-        label = name if kind in {"version", "data"} else f"{kind} {name}"
-        self.nodes.setdefault(key, LineageNode(id=key, kind=kind, label=label, detail=detail))
-        return key
-
-    def edge(self, source: str, target: str, label: str) -> None:
-        made = LineageEdge(source=source, target=target, label=label)
-        if made not in self.edges:
-            self.edges.append(made)

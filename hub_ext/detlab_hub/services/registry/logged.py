@@ -31,7 +31,7 @@ from detlab.schemas.wire.registry import (
 from detlab_hub.core.rights import Action
 from detlab_hub.services.admission import storage_quotas
 from detlab_hub.services.base.access import model_for
-from detlab_hub.services.base.callers import READ, WRITE, Caller, TaskCaller
+from detlab_hub.services.base.callers import Caller, TaskCaller
 from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.base.threads import user_of
@@ -40,7 +40,7 @@ from detlab_hub.services.checkpoints.artifact_files import file_path, make_priva
 from detlab_hub.services.registry.labels import Labels
 from detlab_hub.services.registry.models import Models
 from detlab_hub.services.registry.versions import Versions
-from detlab_hub.services.tracking.access import Tracker, run_for, task_may_not
+from detlab_hub.services.tracking.access import Tracker, run_for, speaker_of, task_may_not
 from detlab_hub.services.tracking.experiments import AlreadyExists, BadRequest
 from detlab_hub.services.tracking.models import READY
 from detlab_hub.services.tracking.models import model_for as logged_model_for
@@ -87,7 +87,7 @@ class LoggedVersions(Service):
         Raises:
             AlreadyExists: There is one.
         """
-        person = _speaker(caller)
+        person = speaker_of(caller)
         try:
             return await self._models.create(
                 person, CreateModel(name=name, description=description, metadata=dict(tags))
@@ -101,7 +101,7 @@ class LoggedVersions(Service):
         Raises:
             NotFound: There is none for the caller.
         """
-        found = await self._models.get(_speaker(caller), name)
+        found = await self._models.get(speaker_of(caller), name)
         if isinstance(caller, TaskCaller) and found.right == "read":
             raise task_may_not("read this model")
         return found
@@ -131,7 +131,7 @@ class LoggedVersions(Service):
             Forbidden: The caller may not change the model, or not register that.
             NotFound: There is no such registered model or source for the caller.
         """
-        person = _speaker(caller)
+        person = speaker_of(caller)
         await self._context.read(lambda s: model_for(s, person, name, Action.VERSION_REGISTER))
         if source.version is not None:
             if isinstance(caller, TaskCaller):
@@ -178,7 +178,7 @@ class LoggedVersions(Service):
     async def version(self, caller: Tracker, name: str, version: str) -> VersionView:
         """Return a version by its number or a label."""
         found = await self.model(caller, name)
-        return await self._versions.get(_speaker(caller), str(found.id), version)
+        return await self._versions.get(speaker_of(caller), str(found.id), version)
 
     # --- for people
 
@@ -257,15 +257,6 @@ class LoggedVersions(Service):
 
 STAGES = frozenset({"staging", "production", "archived"})
 """MLflow's stages, which are labels here."""
-
-
-def _speaker(caller: Tracker) -> Caller:
-    """Return for whom a trial speaks: its owner, with no more rights than a notebook run of theirs has."""
-    if isinstance(caller, Caller):
-        return caller
-    if not caller.trial_id:
-        raise task_may_not("register models, if it is not a trial's")
-    return Caller(caller.owner, frozenset({READ, WRITE}), run=caller.allocation_id)
 
 
 def _number(version: str) -> str:

@@ -34,7 +34,7 @@ from detlab_hub.services.base.access import (
     workspace_for,
     workspace_things,
 )
-from detlab_hub.services.base.callers import Caller, TaskCaller
+from detlab_hub.services.base.callers import READ, WRITE, Caller, TaskCaller
 from detlab_hub.services.base.fencing import current_attempt
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import workspaces
@@ -124,6 +124,19 @@ def task_may_not(what: str) -> Forbidden:
     )
 
 
+def speaker_of(caller: Tracker) -> Caller:
+    """Return for whom a trial speaks: its owner, with no more rights than a notebook run of theirs has.
+
+    Raises:
+        Forbidden: It is the task of something else.
+    """
+    if isinstance(caller, Caller):
+        return caller
+    if not caller.trial_id:
+        raise task_may_not("register models or log artifacts, if it is not a trial's")
+    return Caller(caller.owner, frozenset({READ, WRITE}), run=caller.allocation_id)
+
+
 # --- runs
 
 
@@ -139,6 +152,18 @@ def run_for(s: Session, caller: Tracker, run_id: str, action: Action | None = No
     found = _run_for(s, caller, run_id, action)
     if action is not None and found.experiment is not None and found.experiment.state == ExperimentState.DELETING:
         raise Conflict(f"experiment {found.experiment.id} is being deleted, with all that was logged into it")
+    return found
+
+
+def readable_runs(s: Session, caller: Tracker, run_ids: Sequence[str]) -> set[str]:
+    """Return those of some runs that the caller may read."""
+    found = set()
+    for run_id in dict.fromkeys(run_ids):
+        try:
+            _run_for(s, caller, run_id, None)
+        except (NotFound, Forbidden):
+            continue
+        found.add(run_id)
     return found
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, DetlabError, NotFound, Problem
+from detlab.schemas.wire.logged_names import BadKey, check_key
 from detlab.schemas.wire.workspaces import FolderName
 from detlab_hub.core.filters.grammar import FilterError
 from detlab_hub.core.rights import Action
@@ -106,23 +107,11 @@ class TrackedExperiments(Service):
         checked = checked_tags(tags)
 
         def create(unit: UnitOfWork) -> str:
-            s = unit.session
             if isinstance(caller, TaskCaller):
-                return place_for(s, caller, "").id
-            if place_named(s, caller, name) is not None:
+                return place_for(unit.session, caller, "").id
+            if place_named(unit.session, caller, name) is not None:
                 raise AlreadyExists(f"there is an experiment {name[:300]!r} already")
-            where, slash, rest = name.rpartition("/")
-            if slash:
-                place = workspace_for(s, caller, where, Action.RUN_CREATE)
-            else:
-                place = s.get_one(WorkspaceRow, workspaces.personal(s, person(caller).name, unit.now))
-            if place.archived_at is not None:
-                raise Conflict(f"workspace {place.name!r} is archived: it takes nothing new")
-            row = workspaces.add_project(s, place.id, project_name(rest), caller.name, unit.now)
-            row.tags = _bounded(checked)
-            audit.note(unit, caller, "project.create", f"project {row.id}", f"{row.name} of workspace {place.id}")
-            s.flush()
-            return TrackedPlace(row, place).id
+            return add_project(unit, caller, name, _bounded(checked)).id
 
         return await self._context.write(create)
 
@@ -215,6 +204,30 @@ class TrackedExperiments(Service):
         return await self._context.look(caller.name, look)
 
 
+def add_project(unit: UnitOfWork, caller: Caller, name: str, tags: Mapping[str, str]) -> TrackedPlace:
+    """Make a project in the caller's own workspace, or by `WORKSPACE/NAME`, `OWNER/WORKSPACE/NAME` in that one.
+
+    Raises:
+        ConfigError: It cannot be the name of a project.
+        Conflict: The workspace is archived.
+        Forbidden: The caller is no editor of the workspace.
+        NotFound: There is no such workspace for the caller.
+    """
+    s = unit.session
+    where, slash, rest = name.rpartition("/")
+    if slash:
+        place = workspace_for(s, caller, where, Action.RUN_CREATE)
+    else:
+        place = s.get_one(WorkspaceRow, workspaces.personal(s, person(caller).name, unit.now))
+    if place.archived_at is not None:
+        raise Conflict(f"workspace {place.name!r} is archived: it takes nothing new")
+    row = workspaces.add_project(s, place.id, project_name(rest), caller.name, unit.now)
+    row.tags = dict(tags)
+    audit.note(unit, caller, "project.create", f"project {row.id}", f"{row.name} of workspace {place.id}")
+    s.flush()
+    return TrackedPlace(row, place)
+
+
 def _columns() -> dict[str, Any]:
     created = ProjectRow.created_at * 1000
     return {"name": ProjectRow.name, "creation_time": created, "last_update_time": created}
@@ -266,8 +279,8 @@ def checked_tags(tags: Mapping[str, str]) -> dict[str, str]:
         BadRequest: A key cannot be one.
     """
     try:
-        return {keys.check_key(key, "tag"): keys.cut_value(key, value) for key, value in tags.items()}
-    except keys.BadKey as error:
+        return {check_key(key, "tag"): keys.cut_value(key, value) for key, value in tags.items()}
+    except BadKey as error:
         raise BadRequest(str(error)) from error
 
 

@@ -34,6 +34,9 @@ NAME_TAG, USER_TAG, PARENT_TAG, SOURCE_TAG = (
     "mlflow.source.type",
 )
 
+NOTES_TAG = "mlflow.note.content"
+GROUP_TAG, JOB_TYPE_TAG = "detlab.group", "detlab.job_type"
+
 
 @dataclass(frozen=True)
 class PlaceFacts:
@@ -73,7 +76,7 @@ def place_facts(place: TrackedPlace, caller: Tracker) -> PlaceFacts:
         created = round(experiment.created_at * 1000)
         tags = {"detlab.experiment": str(experiment.id)}
         if experiment.description:
-            tags["mlflow.note.content"] = experiment.description
+            tags[NOTES_TAG] = experiment.description
         deleted = experiment.archived_at is not None and isinstance(caller, Caller)  # its trials go on
         return PlaceFacts(place.id, experiment.name, deleted, created, created, tags)
     project, workspace = place.project, place.workspace
@@ -86,7 +89,7 @@ def place_facts(place: TrackedPlace, caller: Tracker) -> PlaceFacts:
         name = DEFAULT_NAME
     tags = dict(project.tags)
     if project.notes or project.description:
-        tags.setdefault("mlflow.note.content", project.notes or project.description)
+        tags.setdefault(NOTES_TAG, project.notes or project.description)
     created = round(project.created_at * 1000)
     return PlaceFacts(place.id, name, project.archived_at is not None, created, created, tags)
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 
 from detlab.schemas.wire import MetricsRecord
+from detlab.schemas.wire.logged_names import place_of
 from detlab_hub.core.tracking import keys
 from detlab_hub.services.base.callers import TaskCaller
 from detlab_hub.services.base.fencing import current_attempt
@@ -43,7 +44,7 @@ def report(unit: UnitOfWork, task: TaskCaller, logged: Sequence[LoggedPoint]) ->
     for point in logged:
         by_key.setdefault(point.key, []).append(point)
     for key, those in by_key.items():
-        group, name = keys.place_of(key, searched)
+        group, name = place_of(key, searched)
         for point, step in zip(those, _steps(unit, trial, group, name, those), strict=True):
             if step is None:
                 continue

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from detlab.errors import Forbidden, NotFound
+from detlab.schemas.wire.logged_names import BadKey, check_key
 from detlab_hub.core.tracking import keys
 from detlab_hub.services.base.callers import TaskCaller
 from detlab_hub.services.base.context import Service
@@ -84,6 +85,7 @@ class RunLogging(Service):
             if row.is_trial and (batch.params or batch.tags):
                 in_trials.mirror(unit, row)
             row.updated_at = unit.now
+            unit.outbox.wake_logs.add(row.id)
 
         await self._context.write(log)
 
@@ -223,8 +225,8 @@ def _wrong_keys(batch: LoggedBatch) -> list[str]:
     for what, names in named:
         for key in sorted(names):
             try:
-                keys.check_key(key, what)
-            except keys.BadKey as error:
+                check_key(key, what)
+            except BadKey as error:
                 wrong[str(error)] = None
     said: dict[str, str] = {}
     for key, value in batch.params:

@@ -130,6 +130,7 @@ class TrackedRuns(Service):
             if name:
                 row.name = name[:NAME_CHARS]
             row.updated_at = unit.now
+            unit.outbox.wake_logs.add(row.id)
             unit.session.flush()
             return run_facts(unit.session, loaded(unit.session, [run_id]))[0]
 
@@ -152,6 +153,7 @@ class TrackedRuns(Service):
                 )
             run_for(unit.session, caller, run_id, Action.RUN_DELETE)
             found.row.deleted_at = unit.now if deleted else None
+            unit.outbox.wake_logs.add(found.row.id)
 
         await self._context.write(mark)
 
@@ -270,20 +272,45 @@ def _in_trial(unit: UnitOfWork, task: TaskCaller, tags: Mapping[str, str], name:
 def _from_elsewhere(unit: UnitOfWork, caller: Caller, wanted: NewRun, name: str) -> TrackedRunRow:
     s = unit.session
     place = made_place(unit, caller, place_for(s, caller, wanted.place, Action.RUN_CREATE))
+    return add_run(unit, caller, place, name, wanted.started_ms)
+
+
+def add_run(
+    unit: UnitOfWork, caller: Caller, place: TrackedPlace, name: str, started_ms: int, run_id: str = ""
+) -> TrackedRunRow:
+    """Add a run from elsewhere to a project.
+
+    Args:
+        unit: The transaction.
+        caller: Whose it is.
+        place: A project that exists.
+        name: Empty: one is made.
+        started_ms: As its client says.
+        run_id: Empty: it is drawn.
+
+    Raises:
+        Conflict: The project is archived.
+        Forbidden: The caller may not record runs there.
+    """
     assert place.project is not None
     assert place.workspace is not None
     if place.project.archived_at is not None or place.workspace.archived_at is not None:
-        raise Conflict(f"experiment {place.project.name!r} is deleted: it takes no new runs", hint="Restore it first.")
-    workspace_for(s, caller, str(place.workspace.id), Action.RUN_CREATE)
-    row = _new(unit, person(caller).name, sorted(caller.groups), name)
+        gone = place.project if place.project.archived_at is not None else place.workspace
+        kind = "project" if gone is place.project else "workspace"
+        raise Conflict(
+            f"{kind} {gone.name!r} is archived (to MLflow's clients: deleted): it takes no new runs",
+            hint=f"det {kind} unarchive, or restore it by a client of MLflow",
+        )
+    workspace_for(unit.session, caller, str(place.workspace.id), Action.RUN_CREATE)
+    row = _new(unit, person(caller).name, sorted(caller.groups), name, run_id)
     row.project_id, row.workspace_id = place.project.id, place.workspace.id
-    row.started_ms = wanted.started_ms
-    s.add(row)
+    row.started_ms = started_ms
+    unit.session.add(row)
     return row
 
 
-def _new(unit: UnitOfWork, owner: str, groups: Sequence[str], name: str) -> TrackedRunRow:
-    run_id = uuid.uuid4().hex
+def _new(unit: UnitOfWork, owner: str, groups: Sequence[str], name: str, run_id: str = "") -> TrackedRunRow:
+    run_id = run_id or uuid.uuid4().hex
     return TrackedRunRow(
         id=run_id,
         owner=owner,

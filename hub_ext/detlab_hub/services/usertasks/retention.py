@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import TrialState
 from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.checkpoints.named_files import remove_unfinished
 from detlab_hub.services.usertasks.outputs import Outputs
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.tables import AllocationRow, OutputRow, PartRow, TaskRow
@@ -60,6 +61,7 @@ class Retention(Service):
             gone = await self._remove_due(now - keep)
         if self._looked_at is None or now - self._looked_at >= ORPHANS_PERIOD:
             await self.remove_orphans()
+            await remove_unfinished(self._context)
             self._looked_at = now
         return gone
 
@@ -82,9 +84,9 @@ class Retention(Service):
     async def remove_orphans(self) -> int:
         """Remove stored files that no task names (a crash came between the rows and them); return how many."""
         folders = await asyncio.to_thread(_folders, self._context.settings.outputs_dir)
-        removed = await asyncio.to_thread(
-            _remove_broken_uploads, self._context.settings.outputs_dir, self._context.clock() - UPLOAD_SECONDS
-        )
+        settings, removed = self._context.settings, 0
+        for root in (settings.outputs_dir, settings.artifacts_dir, settings.media_dir):
+            removed += await asyncio.to_thread(_remove_broken_uploads, root, self._context.clock() - UPLOAD_SECONDS)
         for folder in folders:
             digests = await asyncio.to_thread(_digests_in, folder)
             removed += await self._outputs.remove_unnamed(digests)

@@ -211,10 +211,14 @@ def _bests(s: Session, rows: Sequence[ExperimentRow]) -> dict[int, BestView]:
     leaders = [row for row in rows if row.best_trial_id is not None]
     trial_ids = [row.best_trial_id for row in leaders]
     index: dict[int, int] = {}
+    failed: set[int] = set()
     saved: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
     for part in _parts(trial_ids):
-        found = s.execute(select(TrialRow.id, TrialRow.idx).where(TrialRow.id.in_(part)))
-        index.update((key, place) for key, place in found)
+        for key, place, state in s.execute(
+            select(TrialRow.id, TrialRow.idx, TrialRow.state).where(TrialRow.id.in_(part))
+        ):
+            index[key] = place
+            failed |= {key} if state == TrialState.ERROR else set()
         for trial_id, steps, uuid in s.execute(
             select(CheckpointRow.trial_id, CheckpointRow.steps_completed, CheckpointRow.uuid)
             .where(CheckpointRow.trial_id.in_(part), CheckpointRow.state == "COMPLETED")
@@ -231,6 +235,7 @@ def _bests(s: Session, rows: Sequence[ExperimentRow]) -> dict[int, BestView]:
             steps_completed=row.best_step,
             value=row.best_value,
             checkpoint=best_checkpoint(saved[row.best_trial_id], row.best_step),
+            failed=row.best_trial_id in failed,
         )
     return bests
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
@@ -64,3 +64,10 @@ def trim(s: Session, before: float) -> int:
         return 0
     result = s.execute(delete(AuditRow).where(AuditRow.id <= last))
     return int(getattr(result, "rowcount", 0))
+
+
+def newest_act(s: Session, subject: str, actions: Collection[str]) -> tuple[str, str] | None:
+    """Return the newest of some actions on a subject, and who did it; None if that is not recorded (any more)."""
+    query = select(AuditRow.action, AuditRow.actor).where(AuditRow.subject == subject, AuditRow.action.in_(actions))
+    found = s.execute(query.order_by(AuditRow.id.desc()).limit(1)).first()
+    return None if found is None else (found.action, found.actor)

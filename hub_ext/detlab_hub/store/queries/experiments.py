@@ -32,6 +32,7 @@ from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.queries.tracking import runs
 from detlab_hub.store.tables import (
     AllocationRow,
+    ArtifactLinkRow,
     BookmarkRow,
     CheckpointRow,
     EventRow,
@@ -39,6 +40,7 @@ from detlab_hub.store.tables import (
     ExperimentRow,
     GrantRow,
     Idempotency,
+    MediaRow,
     MetricPoint,
     MetricSeries,
     PartRow,
@@ -292,7 +294,17 @@ def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
     logged = select(TrackedRunRow.id).where(TrackedRunRow.experiment_id == experiment_id)
     s.execute(delete(CheckpointRow).where(CheckpointRow.run_id.in_(logged)))
     runs.delete_of_experiment(s, experiment_id)
-    for table in (EventRow, CheckpointRow, AllocationRow, SearcherJournal, ExperimentMetric, Idempotency, GrantRow):
+    for table in (
+        EventRow,
+        MediaRow,
+        ArtifactLinkRow,
+        CheckpointRow,
+        AllocationRow,
+        SearcherJournal,
+        ExperimentMetric,
+        Idempotency,
+        GrantRow,
+    ):
         s.execute(delete(table).where(table.experiment_id == experiment_id))
     for part in chunks(trial_ids):
         s.execute(delete(StructuredValue).where(StructuredValue.trial_id.in_(part)))

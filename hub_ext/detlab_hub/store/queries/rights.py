@@ -12,7 +12,15 @@ from sqlalchemy.orm import Session
 
 from detlab_hub.core.rights import TABLE, CallerRelation, ObjectKind, Person, Right, Role, by_role
 from detlab_hub.store.queries.statements import chunks
-from detlab_hub.store.tables import ExperimentRow, GrantRow, MemberRow, ModelGrantRow, ModelRow, clean_text
+from detlab_hub.store.tables import (
+    ArtifactRow,
+    ExperimentRow,
+    GrantRow,
+    MemberRow,
+    ModelGrantRow,
+    ModelRow,
+    clean_text,
+)
 
 Column: TypeAlias = Any
 """A column of a table, as an attribute of its class."""
@@ -68,6 +76,12 @@ def visible_models(viewer: Person, least: Right = Right.READ) -> ColumnElement[b
     """Return the condition on models to which the viewer has at least a right."""
     columns: dict[str, Any] = {"owner": ModelRow.owner, "model_id": ModelRow.id, "workspace_id": ModelRow.workspace_id}
     return visible(ObjectKind.MODEL, viewer, least=least, **columns)
+
+
+def visible_artifacts(viewer: Person, least: Right = Right.READ) -> ColumnElement[bool]:
+    """Return the condition on artifacts to which the viewer has at least a right."""
+    columns: dict[str, Any] = {"owner": ArtifactRow.owner, "workspace_id": ArtifactRow.workspace_id}
+    return visible(ObjectKind.ARTIFACT, viewer, least=least, **columns)
 
 
 def ways(

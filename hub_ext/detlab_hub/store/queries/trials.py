@@ -122,3 +122,16 @@ _TIMES = PreparedStatement(
 def seconds_run(s: Session, trial_id: int, now: float) -> float:
     """Return how many seconds the attempts of a trial have run until now, without the time in the queue."""
     return sum((max(0.0, (ended or now) - started) for started, ended in _TIMES.all(s, {"trial": trial_id})), 0.0)
+
+
+def first_failed(s: Session, experiment_id: int) -> TrialRow | None:
+    """Return the trial of an experiment that failed first."""
+    failed = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.state == "ERROR")
+    return s.scalar(failed.order_by(TrialRow.ended_at, TrialRow.id).limit(1))
+
+
+def first_ids(s: Session, experiment_id: int, limit: int) -> list[int]:
+    """Return the ids of the first trials of an experiment."""
+    return list(
+        s.scalars(select(TrialRow.id).where(TrialRow.experiment_id == experiment_id).order_by(TrialRow.id).limit(limit))
+    )

@@ -1,5 +1,13 @@
 """The tables of the master, as SQLAlchemy classes."""
 
+from detlab_hub.store.tables.artifacts import (
+    ArtifactAliasRow,
+    ArtifactEntryRow,
+    ArtifactFileRow,
+    ArtifactLinkRow,
+    ArtifactRow,
+    ArtifactVersionRow,
+)
 from detlab_hub.store.tables.base import Base, clean_text
 from detlab_hub.store.tables.cluster import (
     AgentRow,
@@ -31,6 +39,7 @@ from detlab_hub.store.tables.experiments import (
 )
 from detlab_hub.store.tables.finding import SavedViewRow
 from detlab_hub.store.tables.gangs import PartRow
+from detlab_hub.store.tables.media import MediaRow
 from detlab_hub.store.tables.metrics import (
     ExperimentMetric,
     MetricName,
@@ -58,5 +67,6 @@ from detlab_hub.store.tables.tracking import (
     TrackedRunRow,
     TrackedSeries,
     TrackedValue,
+    TrackedWriterRow,
 )
 from detlab_hub.store.tables.workspaces import MemberRow, ProjectRow, WorkspaceRow

@@ -26,7 +26,7 @@ class TrackedRunRow(Base):
     )
 
     id: Mapped[str] = mapped_column(CleanText, primary_key=True)
-    """32 hex digits."""
+    """32 hex digits: drawn, or made of its owner and the key by which their scripts know it."""
     owner: Mapped[str] = mapped_column(CleanText)
     project_id: Mapped[int | None] = mapped_column(ForeignKey("projects.id"), default=None)
     workspace_id: Mapped[int | None] = mapped_column(ForeignKey("workspaces.id"), default=None)
@@ -42,6 +42,8 @@ class TrackedRunRow(Base):
     said_user: Mapped[str] = mapped_column(CleanText, default="")
     """Whom the client named; `owner` is who it was."""
     status: Mapped[str] = mapped_column(CleanText, default="RUNNING")
+    end_reason: Mapped[str] = mapped_column(CleanText, default="")
+    """Why it failed, if it is known."""
     started_ms: Mapped[int] = mapped_column(BigInteger, default=0)
     ended_ms: Mapped[int | None] = mapped_column(BigInteger, default=None)
     datasets: Mapped[list[Any]] = mapped_column(Json, default=list)
@@ -52,15 +54,35 @@ class TrackedRunRow(Base):
     deleted_at: Mapped[float | None] = mapped_column(Double, default=None)
 
 
+class TrackedWriterRow(Base):
+    """A process that sends the records of a run, each with a number of its own sequence."""
+
+    __tablename__ = "tracked_writers"
+    __table_args__ = (Index(None, "state", "heard_at"),)
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("tracked_runs.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    acked: Mapped[int] = mapped_column(BigInteger, default=0)
+    """The number of its last record that is stored."""
+    state: Mapped[str] = mapped_column(CleanText, default="OPEN")
+    """A `core.tracking.writers.WriterState`."""
+    reason: Mapped[str] = mapped_column(CleanText, default="")
+    begun_ms: Mapped[int] = mapped_column(BigInteger, default=0)
+    ended_ms: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    """Both by its own clock."""
+    heard_at: Mapped[float] = mapped_column(Double, default=0.0)
+    """By the master's clock."""
+
+
 class TrackedValue(Base):
-    """A parameter or a tag of a run."""
+    """A parameter, a tag or a result of a run."""
 
     __tablename__ = "tracked_values"
     __table_args__ = (Index(None, "kind", "key"), {"sqlite_with_rowid": False})
 
     run_id: Mapped[str] = mapped_column(ForeignKey("tracked_runs.id"), primary_key=True)
     kind: Mapped[str] = mapped_column(CleanText, primary_key=True)
-    """`param` or `tag`."""
+    """`param`, `tag` or `summary`, whose values are JSON."""
     key: Mapped[str] = mapped_column(CleanText, primary_key=True)
     value: Mapped[str] = mapped_column(CleanText, default="")
 

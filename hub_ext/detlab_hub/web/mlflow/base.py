@@ -10,9 +10,7 @@ from tornado import web
 
 from detlab import errors
 from detlab_hub.services.admission.storage_quotas import StorageFull
-from detlab_hub.services.base.callers import Caller, TaskCaller
 from detlab_hub.services.base.limits.reached import TooFast
-from detlab_hub.services.tracking.access import Tracker
 from detlab_hub.services.tracking.experiments import AlreadyExists
 from detlab_hub.web.base import RETRY_AFTER, BodyTooLarge, Guarded, error_view
 from detlab_hub.web.paths import protocol
@@ -83,17 +81,6 @@ class ProtocolHandler(Guarded):
     """Base of all handlers of the protocol."""
 
     login_redirect: ClassVar[bool] = False
-
-    @property
-    def tracker(self) -> Tracker:
-        """The caller, a user or a task.
-
-        Raises:
-            Forbidden: It is a program of another kind.
-        """
-        if not isinstance(self.caller, Caller | TaskCaller):
-            raise errors.Forbidden("this is for people and trials, by their tokens")
-        return self.caller
 
     def send(self, operation: Any, value: Any) -> None:
         """Write a message without what is not set in it."""

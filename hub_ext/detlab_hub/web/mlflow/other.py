@@ -37,6 +37,16 @@ class Health(ProtocolHandler):
         self.finish("OK")
 
 
+@protocol("mlflow/")
+class PageOfRuns(ProtocolHandler):
+    """Where clients say that a run can be looked at: `mlflow/#/experiments/1/runs/RUN`."""
+
+    @needs("public", cross_site="open", media="text/html")
+    async def get(self) -> None:
+        """Lead to the page; a browser keeps what stands after `#`, which the page understands."""
+        self.redirect("../")
+
+
 @protocol("mlflow/{anything}")
 class NotHere(ProtocolHandler):
     """Every other path of the protocol."""

@@ -39,7 +39,8 @@ export function LearningCurves({ data, metric, describe, nameOf, onPick, note }:
       <ul className="det-legend-list" aria-label="Legend">
         <li><i className="det-key-best" /> best trial</li>
         <li><i className="det-key-active" /> other trials</li>
-        <li><i className="det-key-grey" /> stopped early or failed</li>
+        <li><i className="det-key-grey" /> stopped early or canceled</li>
+        {data.entries.some(entry => entry.failed) && <li><i className="det-key-failed" /> failed</li>}
         {data.options.best && <li><i className="det-key-stairs" /> best so far</li>}
         {note && <li>{note}</li>}
       </ul>
@@ -60,11 +61,11 @@ function Few({ data, metric, describe, onPick, note }: Parameters<typeof Learnin
     <>
       <CurvePlot data={{ ...data, entries }} metric={metric} describe={describe} onPick={onPick} />
       <ul className="det-legend-list" aria-label="Legend">
-        {listed.map(({ curve, colour, best, grey }) => (
+        {listed.map(({ curve, colour, best, grey, failed }) => (
           <li key={curve.trial} className="det-legend-one" title={describe(curve.trial)}>
             <svg className="det-key-own" width="16" height="4" aria-hidden="true"><rect width="16" height={best ? 4 : 2} y={best ? 0 : 1} fill={colour} /></svg>{' '}
             {onPick ? <button type="button" className="det-link" onClick={() => onPick(curve.trial)}>trial {curve.trial}</button> : `trial ${curve.trial}`}
-            {best && ', best'}{grey && ', stopped early or failed'}
+            {best && ', best'}{failed ? ', failed' : grey && ', stopped early or canceled'}
             {describe(curve.trial) && <span className="det-legend-about"> {describe(curve.trial)}</span>}
           </li>
         ))}

@@ -20,6 +20,8 @@ export interface Entry {
   index: number;
   /** Stopped early, canceled or failed. */
   grey: boolean;
+  /** Failed, which has a colour of its own. */
+  failed?: boolean;
   best: boolean;
   /** A colour of its own, where there are few; `grey` and `best` then show in the line alone. */
   colour?: string;
@@ -445,18 +447,22 @@ class Trace {
 interface Colours {
   best: string;
   grey: string;
+  failed: string;
 }
 
 /** Asked once for each drawing: the browser has to compute styles for it. */
 function coloursOf(host: HTMLElement): Colours {
-  return { best: cssColor(host, '--det-chart-best', '#e8590c'), grey: cssColor(host, '--det-chart-grey', '#9aa5b1') };
+  return {
+    best: cssColor(host, '--det-chart-best', '#e8590c'), grey: cssColor(host, '--det-chart-grey', '#9aa5b1'),
+    failed: cssColor(host, '--det-chart-failed', '#b5656f')
+  };
 }
 
 function styleOf(entry: Entry, colours: Colours, dense: boolean): Style {
   const thin = dense ? 1 / (devicePixelRatio || 1) : 0;
   if (entry.colour) return { stroke: entry.colour, width: entry.best ? 2.6 : thin || 1.6, alpha: entry.grey ? 0.6 : 1, dots: true };
   if (entry.best) return { stroke: colours.best, width: 2.2, alpha: 1, dots: true };
-  if (entry.grey) return { stroke: colours.grey, width: thin || 1.2, alpha: 0.55, dots: true };
+  if (entry.grey) return { stroke: entry.failed ? colours.failed : colours.grey, width: thin || 1.2, alpha: 0.55, dots: true };
   return { stroke: COLORS[entry.index % COLORS.length]!, width: thin || 1.4, alpha: 1, dots: true };
 }
 

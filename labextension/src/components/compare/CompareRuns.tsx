@@ -9,6 +9,7 @@ import { View } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, Loading, Notice, plural, useNow } from '../common';
 import { CopyButton } from '../common/CopyButton';
 import { isOfMachine } from '../view/metrics';
+import { MediaPane } from '../media';
 import { Tabs } from '../view/Tabs';
 import { CompareCurves } from './CompareCurves';
 import { CodePane, ConfigPane } from './CompareFiles';
@@ -103,7 +104,8 @@ function Panes(props: PaneProps): ReactElement {
     { key: 'config', label: 'Config', note: differing(configRows(data.config)) },
     { key: 'code', label: 'Code' },
     ...(machine ? [{ key: 'system', label: 'System' } as const] : []),
-    { key: 'plots', label: 'Plots' }
+    { key: 'plots', label: 'Plots' },
+    { key: 'media', label: 'Media' }
   ];
   const chosen = tabs.some(tab => tab.key === options.tab) ? options.tab : 'curves';
   return (
@@ -115,8 +117,16 @@ function Panes(props: PaneProps): ReactElement {
       {chosen === 'code' && <CodePane {...props} />}
       {chosen === 'system' && <CompareCurves {...props} machine />}
       {chosen === 'plots' && <ComparePlots {...props} />}
+      {chosen === 'media' && <CompareMedia {...props} />}
     </Tabs>
   );
+}
+
+/** Of each run what its trial, or its best one, has logged. */
+function CompareMedia({ sides, options, round }: PaneProps): ReactElement {
+  const columns = sides.filter(side => side.run.trial_ids.length && !options.hidden.includes(side.key))
+    .map(side => ({ base: `trials/${side.run.trial_ids[0]!}`, name: side.run.kind === 'trial' ? side.name : `${side.name}, trial ${side.run.trial_ids[0]}` }));
+  return <MediaPane columns={columns} round={round} over={sides.every(side => isOver(side.run.state))} />;
 }
 
 function AddRuns({ chosen, onAdd }: { chosen: Chosen; onAdd: (to: Chosen) => void }): ReactElement {

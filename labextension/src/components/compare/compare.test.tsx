@@ -13,7 +13,7 @@ import { diffOf } from './CompareFiles';
 import { CompareRuns, compareLink } from './index';
 import { DEFAULTS, idsOf, MOST_CHARTS, read, written } from './link';
 import { bestPlaces, coloursOf, groupsOf, interpolated, linesOf, sidesOf } from './model';
-import { figureOf, safe } from './plots';
+import { chosenFields, figureOf, safe } from './plots';
 
 const CASE = { trials: 12, curves: 12, points: 60, logs: 1, experiments: 1 };
 
@@ -162,6 +162,16 @@ const run = (id: number, hparams: Record<string, unknown>, more = {}): RunCompar
 });
 const curve = (trial: number, steps: number[], values: number[]): SeriesView =>
   ({ trial_id: trial, group: 'validation', name: 'loss', steps, values, times: steps.map(step => 100 + 10 * step), total: steps.length });
+
+describe('the scatter', () => {
+  it('begins with a hyperparameter that all runs have and that differs, not with one of a single run', () => {
+    const field = (key: string, values: (number | null)[]): { key: string; label: string; values: (number | null)[]; numeric: boolean } => ({ key, label: key, values, numeric: true });
+    const fields = [field('hp.alpha', [null, 5e-4, null]), field('hp.lr', [0.1, 0.2, 0.3]), field('metric.validation.loss', [1, 2, 3])];
+    const chosen = chosenFields(fields, { ...DEFAULTS, plot: 'scatter' });
+    expect([chosen.x?.key, chosen.y?.key]).toEqual(['hp.lr', 'metric.validation.loss']);
+    expect(chosenFields(fields.slice(0, 1), { ...DEFAULTS, plot: 'scatter' }).x?.key).toBe('hp.alpha');
+  });
+});
 
 describe('lines', () => {
   it('of a group are their mean and standard deviation, where two have a value', () => {

@@ -3,7 +3,7 @@
 import type { Place } from '../../state/context';
 import type { XAxis } from '../charts/axes';
 
-export type CompareTab = 'curves' | 'metrics' | 'hyperparameters' | 'config' | 'code' | 'system' | 'plots';
+export type CompareTab = 'curves' | 'metrics' | 'hyperparameters' | 'config' | 'code' | 'system' | 'plots' | 'media';
 export type Statistic = 'best' | 'last' | 'min' | 'max';
 export type PlotKind = 'scatter' | 'heatmap' | 'histogram';
 
@@ -45,7 +45,7 @@ export const DEFAULTS: CompareOptions = {
   all: false, plot: 'scatter', px: '', py: '', pz: '', hidden: [], left: 0, right: 1
 };
 
-const TABS: readonly CompareTab[] = ['curves', 'metrics', 'hyperparameters', 'config', 'code', 'system', 'plots'];
+const TABS: readonly CompareTab[] = ['curves', 'metrics', 'hyperparameters', 'config', 'code', 'system', 'plots', 'media'];
 const AXES: readonly XAxis[] = ['steps', 'epochs', 'time', 'wall'];
 const STATISTICS: readonly Statistic[] = ['best', 'last', 'min', 'max'];
 const PLOTS: readonly PlotKind[] = ['scatter', 'heatmap', 'histogram'];

@@ -50,7 +50,9 @@ export function chosenFields(fields: readonly PlotField[], { plot, px, py, pz }:
   const named = (key: string): PlotField | undefined => fields.find(one => one.key === key);
   const settings = fields.filter(one => one.key.startsWith('hp.'));
   const metrics = fields.filter(one => one.key.startsWith('metric.'));
-  const x = named(px) ?? (plot === 'histogram' ? metrics[0] ?? settings[0] : settings[0] ?? metrics[0]);
+  // One that all have and that differs: of one that few have, most runs are missing in the figure.
+  const usual = settings.find(one => one.values.every(value => value !== null) && new Set(one.values).size > 1) ?? settings[0];
+  const x = named(px) ?? (plot === 'histogram' ? metrics[0] ?? usual : usual ?? metrics[0]);
   const y = named(py) ?? (plot === 'heatmap' ? settings.find(one => one !== x) ?? metrics.find(one => one !== x) : metrics.find(one => one !== x) ?? settings.find(one => one !== x));
   return { x, y, z: named(pz) ?? (plot === 'heatmap' ? metrics[0] : undefined) };
 }

@@ -29,7 +29,7 @@ export function CurvesTab({ feed, state }: { feed: ExperimentFeed; state: Experi
   const e = model.experiment;
   const drawn = model.drawn();
   const data: ChartData = {
-    entries: drawn.map(({ trial, curve }) => ({ curve, index: trial.index, grey: greyed(trial), best: trial.id === e.best?.trial_id })),
+    entries: drawn.map(({ trial, curve }) => ({ curve, index: trial.index, grey: greyed(trial), failed: trial.state === 'ERROR', best: trial.id === e.best?.trial_id })),
     options, origin: e.started_at ?? e.created_at, smallerIsBetter: e.smaller_is_better, live: !isOver(e.state)
   };
   const name = nameText(model.metric.name, 60);
@@ -61,7 +61,7 @@ export function meansOf(
   return points.map(point => {
     const trials = point.rows.map(row => row.trial);
     const [first] = trials;
-    const shared = { index: first!.index, grey: trials.every(greyed), best: point === best };
+    const shared = { index: first!.index, grey: trials.every(greyed), failed: trials.every(trial => trial.state === 'ERROR'), best: point === best };
     if (trials.length === 1) return { entry: { ...shared, curve: curves.get(first!.id)! }, name: `trial ${first!.id}` };
     return { entry: { ...shared, ...meanOf(trials.map(trial => curves.get(trial.id)!), x, first!.id) }, name: `mean of trials ${trials.map(trial => trial.id).join(', ')}` };
   });

@@ -20,7 +20,7 @@ import { Header, useAction } from '../view/Header';
 import { LinkNotice } from '../view/LinkNotice';
 import { Missing } from '../view/Missing';
 import { ParallelTab } from './ParallelTab';
-import { progressParts } from '../view/progress';
+import { firstFailed, progressParts } from '../view/progress';
 import { pauseQuestion } from '../view/unsaved';
 import { Tabs } from '../view/Tabs';
 import { bestPointText, seedsOf, withPoints } from './seeds';
@@ -69,7 +69,10 @@ function Shown({ feed, state, tab, onTab }: {
   const now = useNow(5000);
   const model = state.model!;
   const e = model.experiment;
-  const card = e.card ?? e.failure;
+  const own = (e.state === 'ACTIVE' ? null : e.card) ?? e.failure; // while it runs, its curves come first
+  // eslint-disable-next-line react-hooks/exhaustive-deps -- trials change in place: the counters say when
+  const first = useMemo(() => (e.state === 'ACTIVE' ? null : firstFailed(model.trials.values())), [model, e.state, state.states, model.trials.size]);
+  const card = own ?? (first?.failure ? { ...first.failure, trial_id: first.id } : null);
   // eslint-disable-next-line react-hooks/exhaustive-deps -- another feed has other trials
   const cache = useMemo(() => new RowCache(), [feed]);
   const seeds = seedsOf(e);
@@ -122,6 +125,7 @@ function Shown({ feed, state, tab, onTab }: {
         </Notice>
       ) : e.pending_reason && !isOver(e.state) && <Notice tone="paused">Queued: {nameText(e.pending_reason, 400)}</Notice>}
       {e.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
+      {!own && card && (e.trials.ERROR ?? 0) > 1 && <p className="det-soft">{e.trials.ERROR} trials failed, this one first:</p>}
       {card && <FailureCard failure={card} experiment={e.id} />}
       <Tabs label={`Views of experiment ${e.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as ExperimentTab)}>
         {tab === 'curves' && <CurvesTab feed={feed} state={state} />}

@@ -19,7 +19,7 @@ import { LinkNotice } from '../view/LinkNotice';
 import { metricsOf } from '../view/metrics';
 import { lastValues, metricColumns } from './metriccolumns';
 import { ExperimentModel } from './model';
-import { greyed, progressParts, remaining } from '../view/progress';
+import { firstFailed, greyed, progressParts, remaining } from '../view/progress';
 import { columnsOf, filterOf, isWords, RowCache, stateText } from './trialtable';
 
 const METRIC = { group: 'validation', name: 'validation_error' };
@@ -106,7 +106,7 @@ describe('the fold', () => {
   });
 
   it('draws the best trial last, those that run before it', () => {
-    const model = new ExperimentModel({ ...snapshot(), experiment: experiment({ best: { trial_id: 100, trial_index: 0, steps_completed: 1, value: 0, checkpoint: null } }) }, METRIC);
+    const model = new ExperimentModel({ ...snapshot(), experiment: experiment({ best: { trial_id: 100, trial_index: 0, steps_completed: 1, value: 0, checkpoint: null, failed: false } }) }, METRIC);
     model.trials.set(102, { ...model.trials.get(102)!, state: 'ACTIVE' });
     expect(model.drawn().map(d => d.trial.id)).toEqual([101, 102, 100]);
   });
@@ -125,6 +125,14 @@ describe('words', () => {
     expect(progressParts(experiment({ state: 'STOPPING_CANCELED' }), now)[1]).toBe('4 stopping');
     expect(remaining(experiment({ progress: 0 }), now)).toBeNull();
     expect(progressParts(experiment({ state: 'COMPLETED', ended_at: e.started_at! + 90 }), now)).toContain('took 1:30');
+  });
+
+  it('say that the best is of a trial that failed, and which failed first', () => {
+    const best = { trial_id: 2, trial_index: 1, steps_completed: 5, value: 0.5, checkpoint: null, failed: true };
+    expect(progressParts(experiment({ best }), 0).join()).toContain('(trial 2, which failed, step 5)');
+    const [a, b, c] = [trial(0, 20), trial(1, 20), trial(2, 20)].map((one, at) => ({ ...one, state: 'ERROR' as const, ended_at: [9, 4, 7][at]! }));
+    expect(firstFailed([a!, b!, c!])).toBe(b);
+    expect(firstFailed([{ ...a!, state: 'COMPLETED' }])).toBeNull();
   });
 
   it('count no pause', () => {
@@ -364,6 +372,19 @@ describe('the view', () => {
       <LearningCurves data={{ entries, options, origin: 0, smallerIsBetter: true, live }} metric="loss" describe={String} />
     );
     expect(screen.getByText(said)).toBeTruthy();
+  });
+
+  it('shows why the first trial of a completed search failed', async () => {
+    const { fixtures } = open();
+    await screen.findByRole('grid');
+    const failure = { kind: 'exception', message: 'ZeroDivisionError', trial_id: 100, rank: null, exit_code: 1, signal: null, where: null, node: null, log_tail: [], hint: null, command: null };
+    const base = { time: 0, experiment_id: 12, task_id: null };
+    act(() => {
+      fixtures.say('stream', { ...base, id: 11, kind: 'trial', trial_id: 100, data: { ...trial(0, 20), id: 100, state: 'ERROR', ended_at: 1, failure } });
+      fixtures.say('stream', { ...base, id: 12, kind: 'experiment', trial_id: null, data: { ...experiment({ state: 'COMPLETED', trials: { COMPLETED: 61, ERROR: 3 } }) } });
+    });
+    await screen.findByText('ZeroDivisionError');
+    screen.getByText('3 trials failed, this one first:');
   });
 
   it('shows labels and description, and of a failed search how far it came', async () => {

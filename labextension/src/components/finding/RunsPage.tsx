@@ -219,6 +219,7 @@ function Nothing({ table, request, onRequest }: { table: RunTable; request: Tabl
   return (
     <EmptyState title={`There are no ${table} yet.`}>
       <p>{table === 'trials' ? 'An experiment makes them: one for each point of its search.' : 'All that you may read appears here: yours, and what others share with you.'}</p>
+      {!request.archived && <p>What is archived is left out. <button type="button" className="det-link" onClick={() => onRequest({ ...request, archived: true })}>Show archived ones, too</button></p>}
       <button type="button" className="det-link" onClick={() => navigate({ kind: 'new' })}>New experiment</button>
     </EmptyState>
   );

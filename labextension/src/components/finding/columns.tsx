@@ -5,7 +5,7 @@ import type { ReactElement, ReactNode } from 'react';
 import { toNumber } from '../common/format';
 import { formatAgo, formatDuration, formatNumber, formatPercent, formatTime, formatValue, StateBadge } from '../common';
 import { nameText } from '../common/text';
-import { isOver, experimentState, stateWord } from '../../state/states';
+import { isOver, experimentState, missedMetric, stateWord } from '../../state/states';
 import type { ExperimentView, Float, FoundColumn, FoundTrial } from '../../state/wire';
 import type { RunTable } from './request';
 
@@ -141,7 +141,7 @@ function State({ row }: { row: Run }): ReactElement {
     const word = row.end_reason && row.state === 'COMPLETED' && row.end_reason !== 'completed' ? row.end_reason.replaceAll('_', ' ') : undefined;
     return <StateBadge state={row.state} word={word} />;
   }
-  return <StateBadge state={isOver(row.state) ? row.state : experimentState(row)} about={row.pending_reason} warning={null} />;
+  return <StateBadge state={isOver(row.state) ? row.state : experimentState(row)} about={row.pending_reason} warning={missedMetric(row)} />;
 }
 
 /** From and to which values the colours of a column go. */

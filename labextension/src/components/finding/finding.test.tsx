@@ -13,7 +13,7 @@ import { project, workspace } from '../workspaces/fixtures';
 import { BatchBar } from './BatchBar';
 import { labelAction, runBatch, undoBatch } from './batch';
 import { groupsOf, moved } from './ColumnChooser';
-import { columnsOf, emptyColumns, heatOf, heatRange, USUAL } from './columns';
+import { Cell, columnsOf, emptyColumns, heatOf, heatRange, USUAL } from './columns';
 import { pagePath, PLAIN, readRequest, sorted, writeRequest, ofView } from './request';
 import { RunsPage } from './RunsPage';
 
@@ -111,6 +111,15 @@ describe('columns', () => {
     const most = page.items.find(one => one.values[0] === range.high)!;
     expect(heatOf(column!, most, range)).toContain('45%');
     expect(heatRange(column!, [])).toBeNull();
+  });
+
+  it('of states mark an experiment that completed without a result, as My work does', () => {
+    const [column] = columnsOf('experiments', ['state'], []);
+    const [row] = experiments(1, new URLSearchParams()).items;
+    const warning = "no finite value of 'loss' was reported";
+    show(<Cell column={column!} row={{ ...row!, state: 'COMPLETED', best: null, warnings: [warning] }} />);
+    const badge = document.querySelector<HTMLElement>('.det-badge')!;
+    expect([badge.dataset['tone'], badge.title]).toEqual(['warn', warning]);
   });
 
   it('without a value in any row are told from those with some', () => {

@@ -9,6 +9,7 @@ import {
   ActionButton, EmptyState, formatAgo, formatLasting, formatNumber, formatTime, Menu, plural, Progress, StateBadge, useGrowing, useNow
 } from '../common';
 import { nameText } from '../common/text';
+import { bestOf } from '../view/progress';
 import { useDismissed } from './dismissed';
 import { GettingStarted } from './GettingStarted';
 import { experimentName, folded, KIND_WORDS, matches, trialCount, Work, workList } from './work';
@@ -100,7 +101,7 @@ const ExperimentItem = memo(function ExperimentItem({ view, now, onDismiss }: It
   const app = useApp();
   const me = useStore(s => s.me?.name ?? '');
   const state = experimentState(view);
-  const { done, all, running } = trialCount(view);
+  const { done, all, running, failed } = trialCount(view);
   const name = nameText(experimentName(view));
   const place = { kind: 'experiment', id: view.id } as const;
   const missed = missedMetric(view);
@@ -119,10 +120,10 @@ const ExperimentItem = memo(function ExperimentItem({ view, now, onDismiss }: It
       )}
       <div className="det-facts">
         <StateBadge state={state} about={view.pending_reason} warning={missed} />
-        <span className="det-num">{done}/{all} trials{running ? `, ${running} ${heldSlotsWord(view.state)}` : ''}</span>
+        <span className="det-num">{done}/{all} trials{running ? `, ${running} ${heldSlotsWord(view.state)}` : ''}{failed ? `, ${failed} failed` : ''}</span>
         {view.owner !== me && <span className="det-ellipsis">{shared(view)}</span>}
         {view.best && (
-          <span className="det-ellipsis det-num" title={`${nameText(view.metric)} of trial ${view.best.trial_id}`}>
+          <span className="det-ellipsis det-num" title={`${nameText(view.metric)} of ${bestOf(view.best)}`}>
             best {formatNumber(view.best.value)}
           </span>
         )}

@@ -30,7 +30,7 @@ describe('the panel', () => {
   beforeEach(() => localStorage.clear());
 
   it('shows my work, the queue and the cluster', async () => {
-    await panel({ experiments: [experiment(1, { best: { trial_id: 3, trial_index: 0, steps_completed: 9, value: 0.125, checkpoint: null } })] });
+    await panel({ experiments: [experiment(1, { best: { trial_id: 3, trial_index: 0, steps_completed: 9, value: 0.125, checkpoint: null, failed: false } })] });
     const work = screen.getByRole('list', { name: 'My work' });
     expect(within(work).getByText('search 1')).toBeTruthy();
     expect(within(work).getByText('best 0.1250')).toBeTruthy();
@@ -115,18 +115,19 @@ describe('the panel', () => {
     const warning = "trial 27 never reported 'loss' (its validations reported: accuracy)";
     await panel({
       experiments: [
+        experiment(3, { state: 'COMPLETED', warnings: ["trial 28 never reported 'loss'"], created_at: NOW - 5 }), // it validates nothing: no mistake
         experiment(2, { state: 'COMPLETED', warnings: [warning], created_at: NOW - 9 }),
-        experiment(1, { state: 'COMPLETED', best: { trial_id: 3, trial_index: 0, steps_completed: 9, value: 0.125, checkpoint: null } })
+        experiment(1, { state: 'COMPLETED', best: { trial_id: 3, trial_index: 0, steps_completed: 9, value: 0.125, checkpoint: null, failed: false } })
       ],
       tasks: []
     });
     const items = within(screen.getByRole('list', { name: 'My work' })).getAllByRole('listitem');
     const badges = items.map(item => item.querySelector<HTMLElement>('.det-badge')!);
-    expect(badges.map(badge => [badge.dataset['tone'], badge.textContent, badge.title])).toEqual([['warn', '!completed', warning], ['good', '✓completed', '']]);
-    expect(items.map(item => item.querySelector('.det-reason')?.textContent)).toEqual([warning, undefined]);
+    expect(badges.map(badge => [badge.dataset['tone'], badge.textContent, badge.title])).toEqual([['good', '✓completed', ''], ['warn', '!completed', warning], ['good', '✓completed', '']]);
+    expect(items.map(item => item.querySelector('.det-reason')?.textContent)).toEqual([undefined, warning, undefined]);
   });
 
-  it.each([null, { trial_id: 3, trial_index: 0, steps_completed: 9, value: 'Infinity' as unknown as number, checkpoint: null }])('marks an experiment all of whose values are NaN or infinite (best %j)', async best => {
+  it.each([null, { trial_id: 3, trial_index: 0, steps_completed: 9, value: 'Infinity' as unknown as number, checkpoint: null, failed: false }])('marks an experiment all of whose values are NaN or infinite (best %j)', async best => {
     const warning = "no finite value of 'loss' was reported";
     await panel({ experiments: [experiment(2, { state: 'COMPLETED', warnings: [warning], best })], tasks: [] });
     const badge = screen.getByRole('list', { name: 'My work' }).querySelector<HTMLElement>('.det-badge')!;

@@ -93,9 +93,9 @@ export function experimentName(view: Pick<ExperimentView, 'name'>): string {
 }
 
 /** Trials that have ended, and how many there are or will be. */
-export function trialCount(view: ExperimentView): { done: number; all: number; running: number } {
+export function trialCount(view: ExperimentView): { done: number; all: number; running: number; failed: number } {
   const count = (name: string): number => view.trials[name] ?? 0;
   const known = Object.entries(view.trials).reduce((sum, [name, n]) => sum + (name === 'RUNNING' ? 0 : n), 0);
   const done = count('COMPLETED') + count('CANCELED') + count('ERROR');
-  return { done, all: Math.max(view.trials_total ?? 0, known), running: count('RUNNING') };
+  return { done, all: Math.max(view.trials_total ?? 0, known), running: count('RUNNING'), failed: count('ERROR') };
 }

@@ -12,7 +12,7 @@ import { nameText } from '../common/text';
 import { ActForm, type ActFormProps } from './ActForm';
 import { SearchTask } from './SearchTask';
 import { Standing } from './Standing';
-import { actText, errorText, notSteered, steer } from './acts';
+import { actText, errorText, notRetried, notSteered, steer } from './acts';
 
 /** After changes of trials, the history and the budgets are asked for again at most this often (ms). */
 const RELOAD_MS = 15_000;
@@ -68,7 +68,7 @@ export function Steering({ experiment: e, trials, version, onLearn }: {
         {button('add', 'Add point…')}
         {button('bounds', 'Edit bounds…')}
         {button('concurrency', 'Concurrency…')}
-        <ActionButton label="Retry failed" why={why ?? (failed ? null : 'No trial has failed.')} onRun={retry} />
+        <ActionButton label="Retry failed" why={notRetried(e, me)} onRun={retry} />
       </div>
       {form && !why && <ActForm key={open} {...form} send={act => send(act, form.said(act))} onClose={close} />}
       <SearchTask experiment={e} round={round} />

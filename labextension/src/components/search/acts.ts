@@ -50,6 +50,12 @@ export function notSteered(e: ExperimentView, me: UserView | null): string | nul
   return closed(me, e);
 }
 
+/** Why failed trials are not retried now by this user, or null; that is possible after the end, too. */
+export function notRetried(e: ExperimentView, me: UserView | null): string | null {
+  const over = isOver(e.state) && e.state !== 'DELETED';
+  return (over ? closed(me, e) : notSteered(e, me)) ?? (e.trials.ERROR ? null : 'No trial has failed.');
+}
+
 /** Send an act once, however often its request is sent. Resolves to the error of a refused one. */
 export async function steer(
   app: AppContext, id: number, act: SteerSearch, learn: (view: SteeredExperiment) => void

@@ -102,6 +102,11 @@ describe('steering a search', () => {
     await waitFor(() => expect(api.bodies[0]).toMatchObject({ act: 'retry' }));
   });
 
+  it('retries failed trials after the end, too, as the command does', async () => {
+    const { api } = await opened('Retry failed', { state: 'COMPLETED' });
+    await waitFor(() => expect(api.bodies[0]).toMatchObject({ act: 'retry' }));
+  });
+
   it.each([
     [{ may: 'read' as const }, /Read-only: alice can allow/],
     [{ state: 'COMPLETED' as const }, /The search is over/],

@@ -16,6 +16,7 @@ import { Tabs } from '../view/Tabs';
 import { trialActs } from '../search';
 import { useThrottled } from '../common/useThrottled';
 import { LogView } from '../logs/LogView';
+import { MediaPane } from '../media';
 import { nameText } from '../common/text';
 import { Checkpoints } from '../storage';
 import { FailureCard } from '../view/FailureCard';
@@ -62,7 +63,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
   const card = trial.card ?? trial.failure;
   const place = { kind: 'experiment', id: trial.experiment_id } as const;
   const tabs = [
-    { key: 'metrics', label: 'Metrics' }, { key: 'logs', label: 'Logs' },
+    { key: 'metrics', label: 'Metrics' }, { key: 'media', label: 'Media' }, { key: 'logs', label: 'Logs' },
     { key: 'checkpoints', label: 'Checkpoints' }, { key: 'hparams', label: 'Hyperparameters' }
   ];
   return (
@@ -89,6 +90,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
       {card && <FailureCard failure={{ ...card, trial_id: trial.id }} />}
       <Tabs label={`Views of trial ${trial.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as TrialTab)}>
         {tab === 'metrics' && <MetricsTab state={state} />}
+        {tab === 'media' && <TrialMedia state={state} />}
         {tab === 'logs' && e?.unmanaged && <EmptyState title="No output: it is evaluated by hand." />}
         {tab === 'logs' && !e?.unmanaged && <LogView base={`trials/${trial.id}/logs`} label={`Logs of trial ${trial.id}`} visible={visible} />}
         {tab === 'checkpoints' && <TrialCheckpoints state={state} />}
@@ -114,6 +116,13 @@ function factsOf(trial: Trial, e: Experiment | null, now: number): (string | fal
     trial.asked_by !== '' && `evaluated by ${nameText(trial.asked_by, 60)}`,
     trial.status !== '' && `“${nameText(trial.status, 160)}”`
   ];
+}
+
+/** Looked at again as the trial goes on, at most every few seconds. */
+function TrialMedia({ state }: { state: TrialState }): ReactElement {
+  const trial = state.trial!;
+  const round = useThrottled(isOver(trial.state) ? -1 : trial.steps_completed, 5000);
+  return <MediaPane columns={[{ base: `trials/${trial.id}`, name: '' }]} round={round} over={isOver(trial.state)} />;
 }
 
 function TrialCheckpoints({ state }: { state: TrialState }): ReactElement {

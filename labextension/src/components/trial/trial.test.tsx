@@ -121,10 +121,10 @@ describe('the view of a trial', () => {
 
   it('shows hostile text as text in every tab', async () => {
     const { container } = open(<TrialView id={116} />, { hostile: true });
-    for (const tab of ['Logs', 'Checkpoints', 'Hyperparameters', 'Metrics']) {
+    for (const tab of ['Logs', 'Media', 'Checkpoints', 'Hyperparameters', 'Metrics']) {
       fireEvent.click(await screen.findByRole('tab', { name: tab }));
       await waitFor(() => expect(screen.queryByText(/^Loading/)).toBeNull());
-      expect(container.querySelector('script, img')).toBeNull();
+      expect(container.querySelector('script, img:not(.det-media-picture img)')).toBeNull();
       expect(container.textContent).not.toMatch(/[\u0000-\u0008\u001b\u202a-\u202e]/);
     }
     expect((window as { hacked?: number }).hacked).toBeUndefined();

@@ -1,6 +1,6 @@
 /** The progress line: trials done of all, running, best, how long it may still take. */
 
-import type { ExperimentView, TrialView } from '../../state/wire';
+import type { BestView, ExperimentView, TrialView } from '../../state/wire';
 import { heldSlotsWord, isOver, shownState } from '../../state/states';
 import { formatDuration, formatNumber } from '../common/format';
 import { nameText } from '../common/text';
@@ -15,13 +15,18 @@ export function progressParts(e: ExperimentView, now: number): string[] {
   if (running) parts.push(`${running} ${heldSlotsWord(e.state)}`);
   if (e.trials.ERROR) parts.push(`${e.trials.ERROR} failed`);
   if (e.best) {
-    const where = `trial ${e.best.trial_id}, step ${e.best.steps_completed}`;
+    const where = `${bestOf(e.best)}, step ${e.best.steps_completed}`;
     parts.push(`best ${nameText(e.metric, 40) || 'metric'} ${formatNumber(e.best.value)} (${where})`);
   }
   const rest = remaining(e, now);
   if (rest !== null) parts.push(`about ${formatDuration(rest)} left`);
   if (isOver(e.state) && e.ended_at) parts.push(`took ${formatDuration(worked(e, e.ended_at))}`);
   return parts;
+}
+
+/** Whose the best validation is. */
+export function bestOf(best: BestView): string {
+  return `trial ${best.trial_id}${best.failed ? ', which failed' : ''}`;
 }
 
 /** How many trials are done, run now, and will be (null if the search cannot know). */
@@ -41,6 +46,16 @@ export function remaining(e: ExperimentView, now: number): number | null {
   const { progress, started_at: since } = e;
   if (e.state !== 'ACTIVE' || !since || progress < TOO_EARLY || progress >= 1 || !e.trials.RUNNING) return null;
   return (worked(e, now) / progress) * (1 - progress);
+}
+
+/** The trial that failed first. */
+export function firstFailed(trials: Iterable<TrialView>): TrialView | null {
+  let first: TrialView | null = null;
+  for (const trial of trials) {
+    if (trial.state !== 'ERROR') continue;
+    if (!first || (trial.ended_at ?? 0) < (first.ended_at ?? 0) || (trial.ended_at === first.ended_at && trial.id < first.id)) first = trial;
+  }
+  return first;
 }
 
 /** Whether the searcher stopped a trial before its time (at the top rung it stops those that are through). */

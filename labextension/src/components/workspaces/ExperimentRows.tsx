@@ -10,6 +10,7 @@ import { ActionButton, EmptyState, ErrorBanner, formatNumber, Loading, Menu, Sta
 import { nameText } from '../common/text';
 import { useSettled } from '../common/useThrottled';
 import { ownersAlone } from '../view/actions';
+import { bestOf } from '../view/progress';
 import { useReloadOn } from '../common/load';
 import { useRechecked } from '../common/rights';
 import { usePaged } from './load';
@@ -106,7 +107,7 @@ function Rows({ items, label, showProject, onMove }: {
                 : '–'}
             </td>
           )}
-          <td className="det-right det-num" title={e.best ? `${nameText(e.metric, 60)} of trial ${e.best.trial_id}` : undefined}>{e.best ? formatNumber(e.best.value) : '–'}</td>
+          <td className="det-right det-num" title={e.best ? `${nameText(e.metric, 60)} of ${bestOf(e.best)}` : undefined}>{e.best ? formatNumber(e.best.value) : '–'}</td>
           <td><Ago time={e.created_at} /></td>
           <td className="det-right">
             <Menu label={`Actions of experiment ${e.id}`} actions={() => [{ key: 'move', label: 'Move …', why: ownersAlone(me, e), run: () => onMove(e) }]} />

@@ -9,6 +9,7 @@ import { ActionButton, EmptyState, formatAgo, formatTime, Loading, Menu, Notice,
 import { useAct } from '../common/load';
 import { nameText } from '../common/text';
 import { useRechecked } from '../common/rights';
+import { ProjectRuns } from '../runs';
 import { Gone } from '../view/Gone';
 import { Missing } from '../view/Missing';
 import { ExperimentRows } from './ExperimentRows';
@@ -81,6 +82,7 @@ function Shown({ project, reload }: { project: ProjectView; reload: () => void }
         where={{ workspace: String(project.workspace_id), project: String(project.id) }} label="Experiments"
         empty={<EmptyState title="No experiment lies in it."><Submit workspace={where} me={me?.name ?? ''} project={project.name} /></EmptyState>}
       />
+      <ProjectRuns project={project} />
     </section>
   );
 }

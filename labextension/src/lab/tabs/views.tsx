@@ -38,6 +38,7 @@ export function placeKey(place: Place): string {
   switch (place.kind) {
     case 'new': return `new:${place.from ?? ''}${place.path ?? ''}`;
     case 'runs': return `runs:${place.table}`;
+    case 'tracked':
     case 'models':
     case 'storage':
     case 'workspaces':
@@ -59,6 +60,8 @@ export function placeTitle(place: Place): string {
     case 'trial': return `Trial ${place.id}`;
     case 'task': return `Task ${place.id}`;
     case 'runs': return place.table === 'trials' ? 'Trials' : 'Experiments';
+    case 'tracked': return 'Runs';
+    case 'run': return `Run ${nameText(place.id, 80)}`;
     case 'models': return 'Models';
     case 'storage': return 'Storage';
     case 'workspaces': return 'Workspaces';
@@ -95,6 +98,8 @@ export function makeTab(
       case 'trial':
       case 'task': return <Suspense fallback={<Loading />}><ExperimentTab place={place} /></Suspense>;
       case 'runs':
+      case 'tracked':
+      case 'run':
       case 'comparison': return <Suspense fallback={<Loading />}><RunsTab place={place} /></Suspense>;
       case 'workspaces':
       case 'workspace':

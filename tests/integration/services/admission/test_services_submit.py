@@ -124,8 +124,8 @@ async def test_submit_names_keys_that_cannot_be_honoured(make_world):
         ALICE, CreateExperiment(config=config(bind_mounts=[{"host_path": "/a", "container_path": "/b"}]))
     )
     assert "bind_mounts" in [warning.path for warning in reply.warnings]
-    with pytest.raises(ConfigError, match="deepspeed"):
-        await world.submit(config(entrypoint="python3 -m determined.launch.deepspeed python3 x.py"))
+    with pytest.raises(ConfigError, match="horovod"):
+        await world.submit(config(entrypoint="python3 -m determined.launch.horovod python3 x.py"))
 
 
 @pytest.mark.parametrize("slots", [1, 2])

@@ -115,7 +115,7 @@ async def test_i9_who_may_change_it_may_edit_it(ended) -> None:
     await world.services[Grants].put(ALICE, number, GrantRequest(kind="user", name="bob", write=True))
     assert (await edit(world, number, BOB, name="bob's")).name == "bob's"
     for archived in (True, False):
-        with pytest.raises(Forbidden, match="only they and administrators"):
+        with pytest.raises(Forbidden, match="only they, admins of its workspace and"):
             await edit(world, number, BOB, archived=archived)
     with pytest.raises(Forbidden, match="a notebook run may not archive it"):
         await edit(world, number, replace(ALICE, run="a1"), archived=True)

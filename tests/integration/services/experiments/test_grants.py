@@ -135,7 +135,7 @@ async def test_write_is_for_steering_and_not_for_owning(make_world) -> None:
     await services[Trials].kill(VISION, trial.id)
     await services[Experiments].kill(VISION, mine.id)
     await world.finish(mine.id)
-    with pytest.raises(Forbidden, match="only they and administrators"):
+    with pytest.raises(Forbidden, match="only they, admins of its workspace and"):
         await services[Experiments].delete(VISION, mine.id)
     with pytest.raises(Forbidden):
         await services[grants.Grants].put(VISION, mine.id, GrantRequest(kind="user", name="sam"))

@@ -121,7 +121,7 @@ async def test_whoever_may_look_at_an_experiment_may_ask_why_and_change_nothing(
     await world.services[Grants].put(BOB, int(theirs), GrantRequest(kind="user", name="alice", write=True))
     told = await world.services[Jobs].why(ALICE, theirs)
     assert (told.job.id, told.job.owner, len(told.items)) == (theirs, "bob", 1)
-    with pytest.raises(Forbidden, match="only they and administrators"):
+    with pytest.raises(Forbidden, match="only they, admins of its workspace and"):
         await change(world, ALICE, theirs, priority=1)
 
 

@@ -53,6 +53,19 @@ async def test_who_stopped_an_experiment_or_a_trial_stands_on_its_card(make_worl
     assert told(trial.card)[:2] == ("user_stop", f"trial {trial.id} was killed by {ROOT.name}")
 
 
+async def test_who_killed_the_only_trial_stands_on_the_card_of_its_experiment(make_world):
+    """It said "experiment 20 was stopped": not by whom, nor that it was its trial."""
+    world = await make_world(training(200))
+    await world.add_agent(slots=1)
+    made = await world.submit(config())
+    await world.steps(6)
+    trial = await only_trial(world, made.id)
+    await world.services[Trials].kill(ALICE, trial.id)
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.CANCELED
+    assert told(view.card)[1] == f"trial {trial.id} of experiment {made.id} was killed by alice"
+
+
 async def test_a_trial_whose_node_was_lost_says_so_and_goes_on(make_world):
     world = await make_world(training(200, save_every=1))
     lost = await world.add_agent("lost")
@@ -174,6 +187,31 @@ async def test_a_search_whose_values_are_all_none_says_so_although_it_is_complet
     assert without_result(view) == view.warnings[0]
     for trial in await world.trials(made.id):
         assert trial.warnings == ["no finite value of 'loss' was reported; the last one is nan"]
+
+
+async def test_a_completed_search_has_the_card_of_its_first_failed_trial_and_says_that_its_best_is_from_one(make_world):
+    """Half of a search had failed, the trial with the best value among them, and nothing said why."""
+
+    began = iter(range(3))
+
+    def script(_launch):
+        at = next(began)
+        yield report(1, loss=0.1 + at)
+        yield ("log", None, "ZeroDivisionError: division by zero")
+        yield ("exit", 0 if at == 2 else 1)
+
+    world = await make_world(script)
+    await world.add_agent(slots=3)
+    made = await world.submit(config({"name": "random", "metric": "loss", "max_trials": 3}, max_restarts=0))
+    view = await world.finish(made.id)
+    failed = [one for one in await world.trials(made.id) if one.state is TrialState.ERROR]
+    first = min(failed, key=lambda one: (one.ended_at, one.id))
+    assert (view.state, view.failure, view.trials["ERROR"]) == (ExperimentState.COMPLETED, None, 2)
+    assert view.best is not None
+    assert view.best.failed
+    assert view.card is not None
+    assert view.card.trial_id == first.id
+    assert "ZeroDivisionError: division by zero" in view.card.message
 
 
 async def test_one_finite_value_is_a_result(make_world):

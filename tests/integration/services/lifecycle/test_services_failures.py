@@ -206,6 +206,16 @@ async def test_services_data_that_a_task_may_not_read_is_not_tried_again(make_wo
     assert view.failure.hint.startswith("tasks of alice run as a user of their own")
 
 
+async def test_services_a_program_that_is_not_there_is_not_looked_for_again_on_the_only_agent(make_world):
+    world = await make_world(failing(127, ("sh: 1: pyton3: not found",)))
+    agent = await world.add_agent()
+    made = await world.submit(config(max_restarts=5))
+    view = await world.finish(made.id)
+    assert (len(agent.launches), view.failure.kind) == (1, "config")
+    assert view.failure.message == "the entrypoint needs 'pyton3', which does not exist"
+    assert view.failure.hint.endswith("(not restarted: it would fail in the same way each time)")
+
+
 async def test_services_a_time_metric_with_another_name_is_suggested(make_world):
     def script(launch):
         yield report(1, loss=0.5, epoch=1)

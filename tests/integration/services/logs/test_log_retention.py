@@ -214,7 +214,7 @@ async def test_only_the_owner_of_an_experiment_says_how_long_its_output_is_kept(
         await keep(BOB, KeepLogs(days=0, experiments=[experiment_id]))
     for write in (False, True):
         await world.services[Grants].put(ALICE, experiment_id, GrantRequest(kind="user", name="bob", write=write))
-        with pytest.raises(Forbidden, match="only they and administrators"):
+        with pytest.raises(Forbidden, match="only they, admins of its workspace and"):
             await keep(BOB, KeepLogs(days=0, experiments=[experiment_id]))
     assert (await keep(BOB, KeepLogs(days=0, all=True))).changed == [], "all of his own: none"
     assert (await keep(ROOT, KeepLogs(days=0, all=True))).changed == [], "nor everybody's, for an administrator"

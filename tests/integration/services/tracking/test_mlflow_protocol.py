@@ -275,3 +275,9 @@ async def test_what_is_not_served_says_so_in_mlflows_words(
     assert (reply.status_code, reply.json()["error_code"]) == (status, code)
     if "users" in path:
         assert "det workspace" in reply.json()["message"]
+
+
+async def test_the_address_of_a_run_that_clients_print_leads_to_the_page(door: Any) -> None:
+    reply = await door.of("").http.get(f"{door.base}mlflow/", follow_redirects=False)
+    assert reply.status_code == 302
+    assert reply.url.join(reply.headers["Location"]).path == "/services/detlab/"

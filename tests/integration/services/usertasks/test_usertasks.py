@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from services_scripted import ALICE, BOB, ROOT, World, config, training
 
-from detlab.errors import ConfigError, NotFound
+from detlab.errors import ConfigError, NotFound, ResourcesError
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, CreateTask, TaskEnd, TaskKind
 from detlab.schemas.wire import TrialState
 from detlab_hub.services.usertasks.usertasks import UserTasks
@@ -14,6 +14,11 @@ from detlab_hub.store.tables import TaskRow
 
 def command(slots: int = 1, **more):
     return CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": {"slots": slots}}, **more)
+
+
+def spread(slots: int):
+    resources = {"slots": slots, "is_single_node": False}
+    return CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": resources})
 
 
 def by_kind(code: int = 0):
@@ -107,6 +112,56 @@ async def test_usertask_from_submit_to_end(make_world, code, state, end):
     assert (view.failure is not None) is bool(code)
     await world.step()
     assert not agent.tasks  # acknowledged and forgotten
+
+
+async def test_a_command_that_may_be_on_several_nodes_starts_on_each_and_another_one_is_refused(make_world):
+    launches = []
+
+    def script(launch):
+        launches.append(launch)
+        yield ("log", launch.info.container_rank, f"node {launch.info.container_rank}")
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent("left", 2)
+    await world.add_agent("right", 2)
+    with pytest.raises(ResourcesError, match="the largest agent has 2"):
+        await start(world, command(4))
+    with pytest.raises(ConfigError, match="is_single_node"):
+        await start(world, CreateTask(kind=TaskKind.CELL, config={"resources": {"is_single_node": False}}))
+    task = await start(world, spread(4))
+    view = await ended(world, task.id)
+    assert view.state is TrialState.COMPLETED
+    infos = {launch.info.container_rank: launch.info for launch in launches}
+    assert {rank: info.agent_id for rank, info in infos.items()} == {0: "left", 1: "right"}
+    assert all(info.container_slot_counts == [2, 2] and len(info.container_addrs) == 2 for info in infos.values())
+    assert view.slots == ["left/left-0", "left/left-1", "right/right-0", "right/right-1"]
+    lines, _ = await world.services[UserTasks].logs(ALICE, task.id)
+    assert sorted(line.text for line in lines) == ["node 0", "node 1"], "each node counts its own records"
+    # What fits on one is on one.
+    small = await start(world, spread(2))
+    assert len({slot.partition("-")[0] for slot in (await ended(world, small.id)).slots}) == 1
+
+
+async def test_a_command_waits_for_all_its_nodes_and_a_kill_ends_all(make_world):
+    world = await make_world(forever)
+    left = await world.add_agent("left", 2)
+    right = await world.add_agent("right", 2)
+    first = await start(world, command())
+    await world.steps(3)
+    world.now += 1
+    both = await start(world, spread(4))
+    await world.steps(3)
+    assert len(left.tasks) + len(right.tasks) == 1
+    await world.services[UserTasks].end(ALICE, first.id)
+    await ended(world, first.id)
+    await world.steps(4)
+    assert len(left.tasks) == len(right.tasks) == 1
+    await world.services[UserTasks].end(ALICE, both.id)
+    assert (await ended(world, both.id)).end_reason is TaskEnd.KILLED
+    await world.step()
+    assert not left.tasks
+    assert not right.tasks
 
 
 async def test_usertask_and_trial_wait_in_one_queue(make_world):

@@ -12,6 +12,7 @@ import tarfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import httpx
@@ -46,6 +47,7 @@ CONFIG = {
 }
 DIGEST = "sha256:" + hashlib.sha256(b"x").hexdigest()
 FILES = {"model.pt": {"size": 1, "digest": DIGEST}}
+VERSION = {"files": [{"path": "model.pt", "size": 1, "digest": DIGEST}]}
 NOT_FOR_IT = {
     "PUT task/outputs/{name}",
     "POST task/rendezvous",
@@ -118,7 +120,9 @@ async def enrolled(master: Any, name: str) -> Agent:
     return agent
 
 
+@cache
 def bundle() -> bytes:
+    """Code; made once, since a packed file tells when it was made."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
         tar.addfile(tarfile.TarInfo("empty.py"), io.BytesIO())
@@ -140,12 +144,18 @@ class Replaced:
 
     def asked(self) -> Iterator[tuple[str, Asked, dict[str, Any]]]:
         """Each verb that tasks have, by its name, with a request that is understood."""
-        ids = {"uuid": self.uuid, "digest": str(self.first.bundle), "name": "out.txt"}
+        ids = {
+            "uuid": self.uuid,
+            "digest": str(self.first.bundle),
+            "name": "out.txt",
+            "artifact": "data",
+            "version": "1",
+        }
         bodies = bodies_of(self.first.info.trial_id)
         for one in verbs(ids):
             if "TASK" in {scope.name for scope in one.operation.scopes}:
                 name = f"{one.verb} {one.route.removeprefix('api/v1/')}"
-                yield name, one, {} if one.verb in {"GET", "DELETE"} else bodies[name]
+                yield name, one, bodies.get(name, {}) if one.verb in {"GET", "DELETE"} else bodies[name]
 
 
 def bodies_of(trial: int) -> dict[str, dict[str, Any]]:
@@ -166,9 +176,22 @@ def bodies_of(trial: int) -> dict[str, dict[str, Any]]:
         "POST task/checkpoints": {"json": commit},
         "PUT task/metadata": {"json": {"who": "an attempt"}},
         "POST task/token": {},
-        "PUT task/outputs/{name}": {"content": b"x", "headers": {"Content-Type": "application/octet-stream"}},
+        "PUT task/outputs/{name}": octets(b"x"),
         "POST task/activity": {"json": {"last_activity": 1.0, "busy": True}},
+        "PUT task/media": {
+            "params": {"key": "said", "step": 9, "place": 0, "kind": "text", "media_type": "text/plain"},
+            **octets(b"x"),
+        },
+        "PUT artifacts/{artifact}/files/{digest}": octets(bundle()),
+        "POST artifacts/{artifact}/versions": {"json": {**VERSION, "metadata": {"of": "an attempt"}}},
+        "POST artifacts/{artifact}/versions/{version}/use": {"json": {}},
+        "GET artifacts/{artifact}/versions/{version}/file": {"params": {"path": "model.pt"}},
     }
+
+
+def octets(content: bytes) -> dict[str, Any]:
+    """The body of an upload."""
+    return {"content": content, "headers": {"Content-Type": "application/octet-stream"}}
 
 
 async def report(task: httpx.AsyncClient, step: int) -> None:
@@ -178,11 +201,14 @@ async def report(task: httpx.AsyncClient, step: int) -> None:
 
 
 async def works(task: httpx.AsyncClient, trial: int) -> str:
-    """Report and store a checkpoint, whose uuid is returned."""
+    """Report, store a checkpoint, whose uuid is returned, and log an artifact."""
     uuid = new_checkpoint_id(trial)
     await report(task, 1)
     body = {"uuid": uuid, "steps_completed": 1, "files": FILES, "manifest_digest": DIGEST}
     (await task.post("task/checkpoints", json=body)).raise_for_status()
+    (await task.post("artifacts/data/versions", json=VERSION)).raise_for_status()
+    (await task.put(f"artifacts/data/files/{DIGEST}", **octets(b"x"))).raise_for_status()
+    (await task.post("artifacts/data/versions", json=VERSION)).raise_for_status()
     return uuid
 
 

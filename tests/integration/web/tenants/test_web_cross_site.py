@@ -28,6 +28,11 @@ FILES = (
     "code/{digest}",
     "usage",
     "openapi.json",
+    "trials/{trial_id}/media/{media_id}/file",
+    "trials/{trial_id}/media/{media_id}/document",
+    "runs/{run_id}/media/{object_id}/file",
+    "runs/{run_id}/media/{object_id}/document",
+    "runs/{run_id}/file",
 )
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from testbed.cluster import Cluster
-from testbed.people.belongings import CONFIG, MARK, Belongings, belongings
+from testbed.people.belongings import CONFIG, DIGEST, MARK, Belongings, belongings
 from testbed.people.callers import task_token
 from testbed.routes import Asked, verbs
 
@@ -26,8 +26,10 @@ BODIES = {
     "POST api/v1/models/{model}/versions": {"experiment_id": 1},
     "POST api/v1/models/{model}/labels/{label}": {"version": 1},
     "POST api/v1/jobs/{job_id}": {"weight": 99},
+    "POST api/v1/artifacts/{artifact}/versions": {"files": [{"path": "own.txt", "size": 1, "digest": DIGEST}]},
     "PUT api/v1/workspaces/{workspace}/members": {"kind": "user", "name": "ben", "role": "admin"},
     "POST api/v1/workspaces/{workspace}/projects": {"name": "bens"},
+    "POST api/v1/runs/{run_id}/writers/{writer}/records": {"records": []},
     "POST api/v1/checkpoints/{uuid}/remove-files": {"globs": ["*"]},
 }
 """Of verbs that need one to be understood."""
@@ -36,6 +38,10 @@ QUERIES = {
     "DELETE api/v1/models/{model}/grants": {"kind": "user", "name": "ben"},
     "DELETE api/v1/workspaces/{workspace}/members": {"kind": "user", "name": "ben"},
     "GET api/v1/models/{model}/compare": {"versions": "1,1"},
+    "GET api/v1/runs/{run_id}/metrics": {"name": MARK},
+    "GET api/v1/runs/{run_id}/file": {"path": "own.txt"},
+    "PUT api/v1/runs/{run_id}/media": {"key": "bens", "step": 1, "kind": "text", "media_type": "text/plain"},
+    "GET api/v1/artifacts/{artifact}/versions/{version}/file": {"path": "own.txt"},
 }
 LISTS = (
     "experiments",
@@ -49,6 +55,7 @@ LISTS = (
     "usage",
     "agents",
     "tokens",
+    "runs",
 )
 
 
@@ -112,6 +119,9 @@ def seen(client: httpx.Client, own: Belongings) -> dict[str, object]:
         f"workspaces/{ids['workspace']}/projects/{ids['project']}",
         f"tasks/{ids['task_id']}",
         f"tasks/{ids['task_id']}/outputs",
+        f"runs/{ids['run_id']}",
+        f"runs/{ids['run_id']}/media",
+        f"artifacts/{ids['artifact']}/versions",
     )
     return {path: client.get(f"api/v1/{path}").raise_for_status().json() for path in paths}
 
@@ -146,13 +156,14 @@ def test_the_wrong_user_learns_not_even_what_there_is(ben: httpx.Client, own: Be
     """Somebody else's is refused in the words in which nobody's is."""
     nobodys = {**own.ids, "experiment_id": "999999", "trial_id": "999999", "job_id": "999999"}
     nobodys |= {"uuid": "00000000-0000-4000-8000-000000000001", "task_id": "command-000000000000"}
-    nobodys |= {"model": "999999", "workspace": "999999", "project": "999999"}
+    nobodys |= {"model": "999999", "workspace": "999999", "project": "999999", "run_id": "9" * 32}
+    nobodys |= {"artifact": "999999"}
 
     def refusals(ids: dict[str, str]) -> dict[str, tuple[int, str]]:
         found = {}
         for one in with_ids(Belongings(ids, "")):
             status, text = ask(ben, one)
-            for name in ("experiment_id", "trial_id", "uuid", "task_id", "job_id", "model", "workspace", "project"):
+            for name in nobodys.keys() - {"version", "label", "digest", "slot_id"}:
                 if f"{{{name}}}" in one.route:
                     # As a word: the experiment may well be number 4, which is no reason to change a status of 404.
                     text = re.sub(rf"(?<!\w){re.escape(ids[name])}(?!\w)", "ID", text)

@@ -175,6 +175,23 @@ def test_the_card_of_what_was_stopped_or_waits_is_shown_in_place_of_a_failure(ma
     assert "  → it goes on\n  → det agent list\n" in told
 
 
+def test_a_search_that_completed_with_failed_trials_says_how_many_why_and_of_whom_the_best_is(master, det) -> None:
+    """It was `COMPLETED, 6/6 trials done` and rc 0 everywhere; three had failed, the one with the best among them."""
+    first = FailureView(kind="exception", message="ZeroDivisionError: division by zero", trial_id=2)
+    best = BestView(trial_id=2, trial_index=1, value=0.18, steps_completed=5, failed=True)
+    counts = {"COMPLETED": 3, "ERROR": 3}
+    master.add_experiment(state=ExperimentState.COMPLETED, trials=counts, trials_total=6, card=first, best=best)
+    waited = det("e", "wait", 1)
+    assert waited.exit_code == 0
+    for told in (waited.output, det("e", "describe", 1).output):
+        assert "6/6 trials done, 3 failed" in told
+        assert "3 trials failed, this one first:\nFailed (exception): ZeroDivisionError: division by zero" in told
+        assert "(trial 2, which failed" in told
+    listed = det("e", "list").output
+    assert "6/6, 3 failed" in listed
+    assert "0.18 (trial failed)" in listed
+
+
 def commands_of_cards() -> list[str]:
     """Every command that a card can name, with numbers in place of what is filled in."""
     from detlab_hub.services.failures import cards as failures

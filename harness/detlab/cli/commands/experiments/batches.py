@@ -35,7 +35,7 @@ _DONE: dict[str, str] = {
     "delete": "deleted",
     "move": "moved",
     "add_labels": "labelled",
-    "remove_labels": "labels removed",
+    "remove_labels": "unlabelled",
 }
 
 
@@ -156,9 +156,11 @@ def _told(invocation: Invocation, act: str, reply: BatchReply) -> int:
         elif len(reply.items) <= SHOWN:
             left = f": {one.reason}" if one.reason else ""
             say(clean(f"Experiment {one.id}: {_DONE[act]}{' before' if one.result == 'unchanged' else ''}{left}"))
-    done = len(reply.items) - len(refused)
+    before = sum(one.result == "unchanged" for one in reply.items)
+    done = len(reply.items) - len(refused) - before
     if len(reply.items) > 1:
-        say(f"{counted(done, 'experiment')} {_DONE[act]}{f', {len(refused)} not' if refused else ''}")
+        parts = [f"{counted(done, 'experiment')} {_DONE[act]}", f"{before} before" * bool(before)]
+        say(", ".join([part for part in parts if part] + [f"{len(refused)} not"] * bool(refused)))
     tell_undo(reply.undo)
     return 1 if refused else 0
 

@@ -15,7 +15,7 @@ from detlab.cli.output.failures import problem_line
 from detlab.cli.output.printing import clean, note, say
 from detlab.client.operations import experiments as operations
 from detlab.client.resources import Experiment
-from detlab.client.submission import config_mapping, fork_of, merged, pack, parsed, put
+from detlab.client.submission import added_keys, config_mapping, fork_of, merged, pack, parsed, put
 
 _CONFIG = click.option(
     "--config", "overrides", multiple=True, metavar="K=V", help="Change a key: searcher.max_trials=4 (repeatable)."
@@ -95,6 +95,8 @@ def fork(
         again = {**wanted, "name": None, "workspace": None, "project": None, "warm_start": False}
         made = fork_of(earlier.view, {}, config=_edited(config) if edit else config, **again)
     reply = invocation.client.session.run(operations.submit(made))
+    for said in added_keys(earlier.config or {}, made.config if isinstance(made.config, dict) else {}):
+        note(clean(said))
     for warning in reply.warnings:
         note(problem_line(warning))
     for one in reply.given:

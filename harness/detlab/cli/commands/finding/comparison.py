@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -111,7 +112,12 @@ def _facts(runs: Sequence[ComparedRun]) -> list[tuple[object, ...]]:
 
 def _settings(rows: Sequence[Difference], *, same: bool) -> list[tuple[object, ...]]:
     kept = [row for row in rows if same or not row.same]
-    return [(row.name, *("" if one is None else show(one) for one in row.values)) for row in kept]
+    return [(row.name, *("" if one is None else _shown(one) for one in row.values)) for row in kept]
+
+
+def _shown(value: Any) -> str:
+    """Return a setting as a config has it: lists and truth as YAML's, not as Python's."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | list | dict) else show(value)
 
 
 def _values(rows: Sequence[RunMetric], statistic: str) -> list[tuple[object, ...]]:

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from detlab.cli.completion import workspace_names
-from detlab.cli.output.printing import clean, facts, moment, say, table
+from detlab.cli.invocation import Invocation
+from detlab.cli.output.printing import clean, facts, moment, note, say, table
 from detlab.schemas.wire.projects import ProjectView
 from detlab.schemas.wire.workspaces import MemberView, WorkspaceView
 
@@ -130,6 +131,12 @@ def print_workspace(one: WorkspaceView) -> None:
 def one_line(value: Any) -> str:
     """Return a value as one line of JSON, a text as it is."""
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def not_looked_up(invocation: Invocation, user: str | None) -> None:
+    """Note that a name that was given a role or a right was not looked up: a mistyped one is nobody's, or another's."""
+    if user is not None and not invocation.as_json:
+        note(f"names are not looked up: whoever signs in to the Hub as {clean(user)} has it")
 
 
 def print_members(one: str, found: Sequence[MemberView]) -> None:

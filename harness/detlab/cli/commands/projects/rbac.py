@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from detlab.cli.commands.projects.options import print_members
+from detlab.cli.commands.projects.options import not_looked_up, print_members
 from detlab.cli.completion import workspace_names
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
@@ -98,6 +98,7 @@ def assign_role(invocation: Invocation, role: RoleName, workspace: str, user: st
     kind, who = _whose(user, group)
     found = invocation.client.session.run(workspaces.set_member(workspace, kind, who, role))
     _show(invocation, workspace, found)
+    not_looked_up(invocation, user)
 
 
 @rbac.command()

@@ -9,6 +9,7 @@ import click
 from detlab.cli.commands.projects.options import (
     all_option,
     in_order,
+    not_looked_up,
     print_members,
     print_projects,
     print_workspace,
@@ -19,7 +20,7 @@ from detlab.cli.commands.projects.options import (
 from detlab.cli.completion import workspace_names
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import clean, say, say_json
+from detlab.cli.output.printing import clean, hidden_note, say, say_json
 from detlab.client.projects.workspaces import Workspace
 from detlab.schemas.wire.workspaces import RoleName
 
@@ -84,7 +85,9 @@ def list_command(invocation: Invocation, name: str | None, sort_by: str, order_b
     if invocation.as_json:
         say_json(found)
     elif not found and not invocation.as_csv:
-        say("No workspaces yet: you have met none. Make one to share work: det workspace create NAME")
+        hidden = [] if everything else invocation.client.list_workspaces(name=name, archived=True)
+        said = hidden_note(len(hidden), "workspace")
+        say(said or "No workspaces yet: you have met none. Make one to share work: det workspace create NAME")
     else:
         print_workspaces(found)
 
@@ -250,7 +253,8 @@ def show_projects(invocation: Invocation, name: str, sort_by: str, order_by: str
     if invocation.as_json:
         say_json(projects)
     elif not projects and not invocation.as_csv:
-        say(f"Workspace {clean(found.name)} has no projects yet. Try: det project create {found.id} NAME")
+        said = "" if everything else hidden_note(len(found.list_projects(archived=True)), "project")
+        say(said or f"Workspace {clean(found.name)} has no projects yet. Try: det project create {found.id} NAME")
     else:
         print_projects(projects)
 
@@ -304,6 +308,7 @@ def add_member(invocation: Invocation, name: str, user: str | None, group: str |
     _check_one(user, group)
     found = invocation.client.get_workspace(name)
     _tell_members(invocation, found, found.add_member(user=user, group=group, role=role))
+    not_looked_up(invocation, user)
 
 
 @workspace.command()

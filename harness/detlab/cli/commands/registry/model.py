@@ -12,10 +12,11 @@ from detlab.cli.commands.registry.printing import force_option, model_argument
 from detlab.cli.completion import workspace_names
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import Lazy, LazyGroup
-from detlab.cli.output.printing import clean, moment, say, say_json, table
+from detlab.cli.output.printing import clean, hidden_note, moment, say, say_json, table, wants_csv
 from detlab.client.operations import projects, registry
 from detlab.client.operations.registry import names_version
 from detlab.client.registry.facts import ModelSortBy
+from detlab.client.registry.models import Model
 
 COMMANDS = {"model": "Registered models: create, register, label, compare, …"}
 
@@ -28,6 +29,7 @@ _VERSIONS = "detlab.cli.commands.registry.versions:"
     lazy={
         "list-versions": Lazy("List the versions of a model, newest first.", f"{_VERSIONS}list_versions"),
         "register-version": Lazy("Register a checkpoint, a search's best one, or a folder.", f"{_VERSIONS}register"),
+        "add-evaluation": Lazy("Note what a trial has found out about a version.", f"{_VERSIONS}add_evaluation"),
         "edit-version": Lazy("Change what is written about a version.", f"{_VERSIONS}edit_version"),
         "delete-version": Lazy("Delete a version; its checkpoint stays.", f"{_VERSIONS}delete_version"),
         "label": Lazy("Give a label, such as production, to a version.", f"{_VERSIONS}label"),
@@ -134,16 +136,20 @@ def list_command(
       det m list --label vision --sort-by name
     """
     order = order_by or ("desc" if sort_by.endswith("_time") or sort_by == "num_versions" else "asc")
-    found = invocation.client.list_models(
-        ModelSortBy[sort_by.upper()],
-        order,
-        name,
-        labels=labels,
-        owner=owner,
-        archived=None if everything else False,
-        workspace=workspace,
-    )
-    if not invocation.answered([one.view for one in found]):
+
+    def listed(archived: bool | None) -> list[Model]:
+        key = ModelSortBy[sort_by.upper()]
+        return invocation.client.list_models(
+            key, order, name, labels=labels, owner=owner, archived=archived, workspace=workspace
+        )
+
+    found = listed(None if everything else False)
+    if invocation.answered([one.view for one in found]):
+        return
+    hidden = [] if found or everything or wants_csv() else listed(True)
+    if hidden:
+        say(hidden_note(len(hidden), "model"))
+    else:
         printing.print_models([one.view for one in found], filtered=bool(name or owner or labels or workspace))
 
 

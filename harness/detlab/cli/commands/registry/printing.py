@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 
 from detlab.cli.invocation import Invocation
 from detlab.cli.output.printing import clean, facts, moment, say, settings, size, table, wants_csv
+from detlab.client.registry.facts import VersionFacts, is_evaluation
 from detlab.schemas.wire.registry import Comparison, Difference, LabelMove, LineageGraph, ModelView, VersionView
 
 _log = logging.getLogger(__name__)
@@ -215,10 +216,14 @@ def print_version(view: VersionView) -> None:
             ("by", view.owner),
         ]
     )
-    _print_metadata(view.metadata)
+    evaluations = VersionFacts(view).evaluations
+    _print_metadata({key: value for key, value in view.metadata.items() if not is_evaluation(key)})
     names = _untwinned(sorted(lineage.metrics))
     if names:
         table(("Metric", "Value"), [(name, lineage.metrics[name]) for name in names], right=("Value",))
+    if evaluations:
+        rows = [(trial, one.get("name"), settings(one.get("metrics") or {})) for trial, one in evaluations.items()]
+        table(("Evaluated by trial", "Name", "Metrics"), rows, right=("Evaluated by trial",))
     _print_notes(view.notes)
 
 

@@ -14,6 +14,7 @@ from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option
 from detlab.cli.output.printing import clean, note, say, say_json
 from detlab.client.operations import registry
 from detlab.client.operations.registry import names_version, split_reference
+from detlab.client.registry.facts import EVALUATED_GROUPS
 from detlab.client.registry.models import ModelVersion
 from detlab.client.transport.calls import Flow
 from detlab.client.transport.downloads import AnyMode
@@ -116,6 +117,31 @@ def _say(invocation: Invocation, made: ModelVersion, done: str) -> None:
     told = f" ({made.semver})" if made.semver else ""
     labels = f", {', '.join(made.labels)}" if made.labels else ""
     say(f"{done} {clean(made.model_name)}@{made.model_version}{told}{labels}: checkpoint {made.checkpoint_uuid}")
+
+
+@click.command(name="add-evaluation")
+@version_argument
+@click.argument("trial", type=int)
+@click.option("--name", default="", help="What it is called; default: the name of its experiment.")
+@click.option(
+    "--group", "groups", multiple=True, metavar="GROUP", help="Metrics to take; default: validation, inference."
+)
+@json_option
+@pass_invocation
+def add_evaluation(invocation: Invocation, reference: str, trial: int, name: str, groups: tuple[str, ...]) -> None:
+    """Note what a trial that used a version has found out about it, such as one of torch_batch_process.
+
+    \b
+    Example:
+      det model add-evaluation digits@3 41 --name 'test set of May'
+    """
+    model, version = split_reference(reference)
+    found = invocation.client.get_model(model).get_version(version)
+    noted = found.add_evaluation(trial, name=name, groups=groups or EVALUATED_GROUPS)
+    if invocation.answered(found.view):
+        return
+    metrics = ", ".join(f"{clean(metric)} {value:g}" for metric, value in noted["metrics"].items())
+    say(f"Noted for {clean(found.model_name)}@{found.model_version}: trial {trial}, {metrics}")
 
 
 @click.command(name="edit-version")

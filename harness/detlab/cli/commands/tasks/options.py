@@ -44,6 +44,8 @@ class TaskOptions:
     workspace: str | None = None
     project: str | None = None
     project_id: int | None = None
+    spread: bool | None = None
+    """Whether its slots may be on several nodes, unless the config says."""
 
     def bundle(self) -> Bundle | None:
         """Return the files of `--context` and `--include`; None if neither is given."""
@@ -80,6 +82,9 @@ class TaskOptions:
     def _lay_over(self, raw: dict[str, Any]) -> None:
         resources = {"slots": self.slots, "resource_pool": self.pool, "priority": self.priority}
         _set(raw, "resources", resources)
+        said = raw.get("resources")
+        if self.spread and not (isinstance(said, dict) and "is_single_node" in said):
+            _set(raw, "resources", {"is_single_node": False})
         _set(raw, "environment", {"image": self.image})
         place = {"workspace": self.workspace, "project": project_of(self.project, self.project_id)}
         raw.update({key: value for key, value in place.items() if value is not None})

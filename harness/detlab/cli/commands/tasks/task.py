@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from detlab.cli.commands.tasks.command import Follower
 from detlab.cli.commands.tasks.lookup import find, task_argument
+from detlab.cli.commands.tasks.options import TaskOptions, task_options
 from detlab.cli.commands.tasks.shared import add_shared
-from detlab.cli.commands.tasks.start import INTERRUPTED, left
+from detlab.cli.commands.tasks.start import INTERRUPTED, announce, left, submit
 from detlab.cli.commands.tasks.views import exit_status, state_word, tell_end
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
@@ -18,9 +21,9 @@ from detlab.cli.output.printing import clean, moment, note, say, say_json, size,
 from detlab.cli.output.progress import bar
 from detlab.client.task_facts import chosen_outputs, kind_title, output_target, write_output
 from detlab.client.tasks import Task
-from detlab.schemas.taskwire import OutputView
+from detlab.schemas.taskwire import OutputView, TaskKind
 
-COMMANDS = {"task": "Tasks of all kinds: list, describe, logs, wait, kill, outputs."}
+COMMANDS = {"task": "Tasks of all kinds: list, describe, logs, wait, kill, outputs; create one over several nodes."}
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
@@ -36,6 +39,56 @@ def task() -> None:
 
 
 add_shared(task, None)
+
+
+@task.command()
+@click.argument("config", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model_dir", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--entrypoint", metavar="TEXT", help="The command, run by the shell on each node.")
+@task_options(code=True)
+@click.option("-f", "--follow", is_flag=True, help="Show its output until it has ended; its exit code is this one's.")
+@json_option
+@pass_invocation
+def create(
+    invocation: Invocation,
+    config: Path | None,
+    model_dir: Path | None,
+    entrypoint: str | None,
+    options: TaskOptions,
+    follow: bool,
+) -> int:
+    """Create a task that is no experiment: a command whose slots may be on several nodes.
+
+    The command is started once on each of its nodes, as that of a trial is: detlab.launch.torch_distributed makes a
+    process for each slot of it. CONFIG is YAML (entrypoint, resources.slots, environment …), MODEL_DIR the folder that
+    becomes its working folder. A node that fails ends the others.
+
+    \b
+    Examples:
+      det task create task.yaml code/
+      det task create --slots 4 --context code/ \\
+        --entrypoint 'python3 -m detlab.launch.torch_distributed convert.py' -f
+      det task create task.yaml -c resources.is_single_node=true
+    """
+    if config is not None and options.config_file is not None:
+        raise click.UsageError("CONFIG and --config-file name the same thing: give one of them")
+    if model_dir is not None and options.context is not None:
+        raise click.UsageError("MODEL_DIR and --context name the same thing: give one of them")
+    chosen = replace(
+        options,
+        config_file=options.config_file if config is None else str(config),
+        context=options.context if model_dir is None else model_dir,
+        spread=True,
+    )
+    item = submit(invocation, TaskKind.COMMAND, chosen, bundle=chosen.bundle(), entrypoint=entrypoint)
+    if follow:
+        status = Follower(item, quiet=invocation.as_json).to_the_end()
+        if invocation.as_json:
+            say_json(item.view)
+        return status
+    if not invocation.answered(item.view):
+        announce(item)
+    return 0
 
 
 @task.command()

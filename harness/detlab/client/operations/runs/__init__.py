@@ -1,4 +1,4 @@
-"""Operations on runs of several experiments at once: comparing them.
+"""Operations on runs of several experiments at once, and on those that no cluster started.
 
 What concerns one experiment or one trial lives beside this package, never here.
 """

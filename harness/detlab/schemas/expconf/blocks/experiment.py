@@ -20,6 +20,7 @@ from detlab.schemas.expconf.blocks.extras import (
     SlurmConfig,
     with_default_policies,
 )
+from detlab.schemas.expconf.blocks.governance import GovernanceConfig
 from detlab.schemas.expconf.blocks.hyperparameters import Hyperparameters
 from detlab.schemas.expconf.blocks.lengths import Length
 from detlab.schemas.expconf.blocks.scalars import (
@@ -79,7 +80,7 @@ class ExperimentConfig(Block):
     """
 
     OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
-        {"data_layer", "internal", "runtime", "security", "stopping", "tensorboard_storage", "unmanaged"}
+        {"data_layer", "governance", "internal", "runtime", "security", "stopping", "tensorboard_storage", "unmanaged"}
     )
 
     name: Text | None = Field(
@@ -105,6 +106,9 @@ class ExperimentConfig(Block):
     stopping: list[StoppingPolicy] | None = Field(
         None,
         description="Policies that stop trials which are not worth continuing, beside any searcher. Only in detlab.",
+    )
+    governance: GovernanceConfig | None = Field(
+        None, description="Which source of samples may train which parameters. Only in detlab."
     )
     unmanaged: Flag | None = Field(
         None,

@@ -15,6 +15,7 @@ from detlab.schemas.expconf.blocks import searchers, storage
 from detlab.schemas.expconf.blocks.hyperparameters import TYPES
 from detlab.schemas.expconf.blocks.scalars import describe
 from detlab.schemas.expconf.checks import (
+    governance,
     objectives,
     placeholders,
     search_costs,
@@ -334,6 +335,7 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     objectives.constraints,
     objectives.ends,
     stopping.policies,
+    governance.policy,
     warm_start,
     azure_credentials,
     storage_path,

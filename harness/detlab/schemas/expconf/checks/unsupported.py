@@ -35,7 +35,7 @@ _HELD = {
 """Of what counts for placement: whether processes are bound by it."""
 _NOT_YET = "has no effect in this runtime yet"
 
-_LAUNCHERS = re.compile(r"\b(determined|detlab)\.launch\.(horovod|deepspeed|tensorflow)\b")
+_LAUNCHERS = re.compile(r"\b(determined|detlab)\.launch\.(horovod|tensorflow)\b")
 _OLD_MODULES = re.compile(r"(?:^|\s)-m\s+determined\.")
 
 
@@ -131,6 +131,26 @@ def _entrypoint(config: ExperimentConfig) -> Iterator[Problem]:
         yield Problem("entrypoint", "runs a module of Determined", hint, "warning")
 
 
+def _governance(config: ExperimentConfig) -> Iterator[Problem]:
+    policy = config.governance
+    if policy is None:
+        return
+    levels = [("governance.level", policy.level)]
+    levels += [(f"governance.rules[{index}].level", rule.level or "direct") for index, rule in enumerate(policy.rules)]
+    for path, level in levels:
+        if level != "direct":
+            yield Problem(path, f"`{level}` cannot be enforced yet", "write direct, and read what it does not promise")
+    if policy.engine == "microbatch":
+        yield Problem("governance.engine", "`microbatch` is not there yet", "write auto")
+    yield Problem(
+        "governance",
+        "is enforced by PyTorchTrial, and by code that uses detlab.pytorch.governance; the master does not see whether"
+        " other code keeps to it yet",
+        "look for gov/ metrics in the trial's validations",
+        "warning",
+    )
+
+
 _HONOURED = frozenset({"aggregation_frequency", "average_aggregated_gradients", "gradient_compression"})
 """Keys of `optimizations` that a PyTorchTrial named as the entrypoint is trained by."""
 
@@ -176,5 +196,6 @@ def unsupported_keys(config: ExperimentConfig, *, runtime: str = PROCESS) -> lis
             *_resources(config, runtime),
             *_services(config),
             *_trainer(config),
+            *_governance(config),
         ]
     )

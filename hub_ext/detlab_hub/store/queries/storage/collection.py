@@ -15,6 +15,7 @@ from detlab_hub.store.tables import (
     CheckpointRow,
     ExperimentRow,
     FreedRow,
+    MediaRow,
     MetricName,
     MetricPoint,
     MetricSeries,
@@ -211,8 +212,9 @@ def deleted_files(s: Session, states: Sequence[str]) -> list[int]:
         .join(TrackedRunRow, TrackedRunRow.id == TrackedFileRow.run_id)
         .where(TrackedRunRow.experiment_id == ExperimentRow.id)
     )
+    media = select(MediaRow.id).where(MediaRow.experiment_id == ExperimentRow.id)
     query = select(ExperimentRow.id).where(ExperimentRow.state.in_(list(states)))
-    query = query.where(ExperimentRow.event_files_due.is_(None), ~waiting.exists(), ~logged.exists())
+    query = query.where(ExperimentRow.event_files_due.is_(None), ~waiting.exists(), ~logged.exists(), ~media.exists())
     return list(s.scalars(query))
 
 

@@ -17,11 +17,14 @@ from detlab.schemas.wire.storage import StorageBy
 from detlab_hub.core.rights import ObjectKind, Person, Right, Thing, right_of
 from detlab_hub.store.queries.rights import visible, visible_experiments
 from detlab_hub.store.tables import (
+    ArtifactFileRow,
+    ArtifactRow,
     BundleRow,
     BundleUpload,
     CheckpointRow,
     ExperimentRow,
     FreedRow,
+    MediaRow,
     OutputRow,
     RemovalRow,
     TaskRow,
@@ -96,6 +99,10 @@ def usage(s: Session, by: StorageBy, viewer: Person) -> tuple[dict[Key, Use], Us
             for query in _files(TrackedRunRow.owner):
                 for name, size in s.execute(query.where(mine)):
                     found.setdefault(name, Use()).output_bytes += int(size)
+            _add_media(s, found, ExperimentRow.owner, visible(ObjectKind.USER, viewer, owner=ExperimentRow.owner))
+            named = _artifacts(ArtifactRow.owner).where(visible(ObjectKind.USER, viewer, owner=ArtifactRow.owner))
+            for name, size in s.execute(named):
+                found.setdefault(name, Use()).output_bytes += int(size)
             # Of experiments that are deleted, too: what they freed is their owner's.
             freed = select(FreedRow.owner, func.sum(FreedRow.bytes)).group_by(FreedRow.owner)
             for name, size in s.execute(freed.where(visible(ObjectKind.USER, viewer, owner=FreedRow.owner))):
@@ -108,6 +115,7 @@ def usage(s: Session, by: StorageBy, viewer: Person) -> tuple[dict[Key, Use], Us
             shown = visible_experiments(viewer)
             found = _sums(s, column, shown)
             _add_freed(s, found, column, shown)
+            _add_media(s, found, column, shown)
             for key, digest, size in s.execute(_code(column, shown)):
                 found.setdefault(key, Use()).bundles[digest] = size
             return found, _total(found.values())
@@ -123,6 +131,13 @@ def of_user(s: Session, user: str) -> Use:
     for query in _files(TrackedRunRow.owner):
         files = s.execute(query.where(TrackedRunRow.owner == name)).first()
         found.output_bytes += 0 if files is None else int(files[1])
+    others = (
+        _media(ExperimentRow.owner).where(ExperimentRow.owner == name),
+        _artifacts(ArtifactRow.owner).where(ArtifactRow.owner == name),
+    )
+    for query in others:
+        stored = s.execute(query).first()
+        found.output_bytes += 0 if stored is None else int(stored[1])
     return found
 
 
@@ -154,6 +169,7 @@ def _by_group(s: Session, viewer: Person) -> tuple[dict[Key, Use], Use]:
     anywhere = ExperimentRow.id.is_not(None)
     by_text = _sums(s, column, anywhere)
     _add_freed(s, by_text, column, anywhere)
+    _add_media(s, by_text, column, anywhere)
     for text, digest, size in s.execute(_code(column, anywhere)):
         by_text.setdefault(text, Use()).bundles[digest] = size
     of_tasks = type_coerce(TaskRow.owner_groups, Text)
@@ -162,6 +178,8 @@ def _by_group(s: Session, viewer: Person) -> tuple[dict[Key, Use], Use]:
     for query in _files(type_coerce(TrackedRunRow.owner_groups, Text)):
         for text, size in s.execute(query):
             by_text.setdefault(text, Use()).output_bytes += int(size)
+    for text, size in s.execute(_artifacts(type_coerce(ArtifactRow.owner_groups, Text))):
+        by_text.setdefault(text, Use()).output_bytes += int(size)
     code = select(of_tasks, BundleRow.digest, BundleRow.size).join(BundleRow, BundleRow.digest == TaskRow.bundle)
     for text, digest, size in s.execute(code.distinct()):
         by_text.setdefault(text, Use()).bundles[digest] = size
@@ -244,14 +262,39 @@ def _outputs(column: Any) -> Select[Any]:
 
 
 def _files(column: Any) -> list[Select[Any]]:
-    """Return the statements of the files of runs by one of their columns: what is uploaded, and what is registered."""
+    """Return the statements of the files of runs by one of their columns: uploaded, registered, media."""
     return [
         select(column, func.coalesce(func.sum(table.size), 0))
         .select_from(TrackedRunRow)
         .join(table, table.run_id == TrackedRunRow.id)
         .group_by(column)
-        for table in (TrackedFileRow, CheckpointRow)
+        for table in (TrackedFileRow, CheckpointRow, MediaRow)
     ]
+
+
+def _media(column: Any) -> Select[Any]:
+    """Return the statement of the media of trials by a column of their experiments."""
+    return (
+        select(column, func.coalesce(func.sum(MediaRow.size), 0))
+        .select_from(ExperimentRow)
+        .join(MediaRow, MediaRow.experiment_id == ExperimentRow.id)
+        .group_by(column)
+    )
+
+
+def _artifacts(column: Any) -> Select[Any]:
+    """Return the statement of the files of artifacts by a column of these."""
+    return (
+        select(column, func.coalesce(func.sum(ArtifactFileRow.size), 0))
+        .select_from(ArtifactRow)
+        .join(ArtifactFileRow, ArtifactFileRow.artifact_id == ArtifactRow.id)
+        .group_by(column)
+    )
+
+
+def _add_media(s: Session, found: dict[Key, Use], column: Any, shown: ColumnElement[bool]) -> None:
+    for key, size in s.execute(_media(column).where(shown)):
+        found.setdefault(key, Use()).output_bytes += int(size)
 
 
 def _total(uses: Iterable[Use]) -> Use:

@@ -135,6 +135,44 @@ def history(s: Session, run_id: str, key: str, after: Position | None, limit: in
     return [LoggedPoint(key, join(value, flag), ms, step) for step, ms, flag, value in s.execute(query)]
 
 
+@dataclass(frozen=True)
+class StoredCurve:
+    """A metric of a run: its points in their order, or each nth of very many, and how many there are."""
+
+    key: str
+    total: int
+    points: Sequence[LoggedPoint]
+
+
+def metrics_from(s: Session, run_id: str, names: Sequence[str] | None, skip: int, limit: int) -> list[tuple[int, str]]:
+    """Return the series and names of a run's metrics after so many, by name."""
+    query = (
+        select(TrackedSeries.id, MetricName.name)
+        .join(MetricName, MetricName.id == TrackedSeries.name_id)
+        .where(TrackedSeries.run_id == run_id)
+    )
+    if names is not None:
+        query = query.where(MetricName.name.in_([clean_text(name) for name in names]))
+    rows = s.execute(query.order_by(MetricName.name).offset(skip).limit(limit))
+    return [(series, name) for series, name in rows]
+
+
+def curve(s: Session, series: int, key: str, most: int) -> StoredCurve:
+    """Return the points of a series; of more than `most` each nth, and the first and the last."""
+    table = TrackedPoint
+    total = s.scalar(select(func.count()).select_from(table).where(table.series_id == series)) or 0
+    columns = (table.step, table.time_ms, table.flag, table.value)
+    query = select(*columns).where(table.series_id == series).order_by(*columns)
+    if total > most:
+        place = func.row_number().over(order_by=columns).label("place")
+        placed = select(*columns, place).where(table.series_id == series).subquery()
+        kept = (placed.c.place % -(-total // most) == 1) | (placed.c.place == total)
+        query = select(placed.c.step, placed.c.time_ms, placed.c.flag, placed.c.value).where(kept)
+        query = query.order_by(placed.c.place)
+    rows = s.connection().execute(query)
+    return StoredCurve(key, total, [LoggedPoint(key, join(value, flag), ms, step) for step, ms, flag, value in rows])
+
+
 # --- metrics of trials
 
 

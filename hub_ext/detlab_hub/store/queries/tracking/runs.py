@@ -16,11 +16,14 @@ from detlab_hub.store.tables import (
     TrackedRunRow,
     TrackedSeries,
     TrackedValue,
+    TrackedWriterRow,
     TrialRow,
     clean_text,
 )
 
-PARAM, TAG = "param", "tag"
+PARAM, TAG, SUMMARY = "param", "tag", "summary"
+KEY_TAG = "detlab.key"
+"""Tag of a run with what its script calls it."""
 _VALUES: Table = TrackedValue.__table__
 
 
@@ -44,6 +47,50 @@ def trials_of(s: Session, trial_ids: Collection[int]) -> dict[int, TrialRow]:
     for part in chunks(sorted(trial_ids)):
         found.update((row.id, row) for row in s.scalars(select(TrialRow).where(TrialRow.id.in_(part))))
     return found
+
+
+def page(
+    s: Session, project_id: int | None, owner: str, tags: Mapping[str, str], *, status: str, skip: int, limit: int
+) -> list[str]:
+    """Return the ids of runs that are not deleted, the newest first, and one more than `limit` if there are more.
+
+    Args:
+        s: A session.
+        project_id: The project in which they lie; None: any.
+        owner: Whose they are; empty: anybody's.
+        tags: Those that they have.
+        status: How they stand; empty: whatever.
+        skip: Runs of the pages before.
+        limit: Most runs.
+    """
+    row, value = TrackedRunRow, TrackedValue
+    query = select(row.id).where(row.deleted_at.is_(None), row.is_trial.is_(False))
+    if project_id is not None:
+        query = query.where(row.project_id == project_id)
+    if owner:
+        query = query.where(row.owner == owner)
+    if status:
+        query = query.where(row.status == status)
+    for key, text in tags.items():
+        mine = (value.run_id == row.id) & (value.kind == TAG) & (value.key == key) & (value.value == text)
+        query = query.where(select(value.run_id).where(mine).exists())
+    return list(s.scalars(query.order_by(row.started_ms.desc(), row.id).offset(skip).limit(limit + 1)))
+
+
+def own_beginning(s: Session, owner: str, start: str, limit: int) -> list[str]:
+    """Return the ids of some runs of a user whose id, or what a script calls them, begins so; deleted ones too.
+
+    Args:
+        s: A session.
+        owner: Whose runs.
+        start: Characters.
+        limit: Most ids.
+    """
+    row, value = TrackedRunRow, TrackedValue
+    said = (value.run_id == row.id) & (value.kind == TAG) & (value.key == KEY_TAG)
+    called = select(value.run_id).where(said, value.value.startswith(start, autoescape=True)).exists()
+    query = select(row.id).where(row.owner == owner, row.id.startswith(start, autoescape=True) | called)
+    return list(s.scalars(query.order_by(row.id).limit(limit)))
 
 
 def put_values(s: Session, run_id: str, kind: str, values: Mapping[str, str]) -> None:
@@ -129,6 +176,12 @@ def files_under(s: Session, root: str, folder: str, limit: int) -> list[TrackedF
     return list(s.scalars(query.order_by(TrackedFileRow.path).limit(limit)))
 
 
+def files_from(s: Session, root: str, skip: int, limit: int) -> list[TrackedFileRow]:
+    """Return files of a run or a model after so many, by path."""
+    query = select(TrackedFileRow).where(TrackedFileRow.root == root)
+    return list(s.scalars(query.order_by(TrackedFileRow.path).offset(skip).limit(limit)))
+
+
 def file_at(s: Session, root: str, path: str) -> TrackedFileRow | None:
     """Return a file of a run or a model."""
     return s.get(TrackedFileRow, (root, clean_text(path)))
@@ -167,6 +220,6 @@ def delete_of_experiment(s: Session, experiment_id: int) -> None:
     mine = select(TrackedRunRow.id).where(TrackedRunRow.experiment_id == experiment_id)
     series = select(TrackedSeries.id).where(TrackedSeries.run_id.in_(mine))
     s.execute(delete(TrackedPoint).where(TrackedPoint.series_id.in_(series)))
-    for table in (TrackedSeries, TrackedValue, TrackedFileRow, TrackedModelRow):
+    for table in (TrackedSeries, TrackedValue, TrackedFileRow, TrackedModelRow, TrackedWriterRow):
         s.execute(delete(table).where(table.run_id.in_(mine)))
     s.execute(delete(TrackedRunRow).where(TrackedRunRow.experiment_id == experiment_id))

@@ -60,7 +60,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def taking() -> Iterator[Taker]:
+def taking_outputs() -> Iterator[Taker]:
     """Run such a master."""
     server = Taker()
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
@@ -73,7 +73,7 @@ def taking() -> Iterator[Taker]:
         server.server_close()
 
 
-def make_task_dir(folder: Path, url: str) -> Path:
+def make_cell_dir(folder: Path, url: str) -> Path:
     """Write what the agent writes before a task starts; return its work folder."""
     (folder / "work").mkdir(parents=True)
     (folder / "token").write_text("dttask_x")

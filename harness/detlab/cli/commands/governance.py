@@ -1,0 +1,122 @@
+"""`det governance`: what a policy lets each source train, before anything runs; needs no cluster."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detlab.errors import DetlabError
+from detlab.schemas.expconf import errors_of, load_yaml
+from detlab.visible import visible
+
+if TYPE_CHECKING:
+    from detlab.governance import Plan
+
+COMMANDS = {"governance": "Show what a policy lets each source of samples train; needs no cluster."}
+
+
+@click.group()
+def governance() -> None:
+    """Show what a policy lets each source of samples train; needs no cluster."""
+
+
+@governance.command(short_help="Compile a policy against a model, and show the matrix.")
+@click.argument("config", metavar="CONFIG")
+@click.option("--model", metavar="MODULE:FACTORY", help="Function or class that makes the model, called here.")
+@click.option("--parameters", metavar="FILE", help="Names and shapes of parameters instead: JSON or YAML.")
+@click.option("--svg", "picture", metavar="FILE", help="Also write the matrix as a picture.")
+@click.option("--json", "as_json", is_flag=True, help="Print the matrix as JSON.")
+def plan(config: str, model: str | None, parameters: str | None, picture: str | None, as_json: bool) -> None:
+    """Compile the block `governance` of CONFIG against a model, and show what each source may train.
+
+    The model is made in this process, by your own code in the working directory; nothing is trained. With --parameters
+    no code runs: the file maps names to shapes. All that is wrong is named, with a code and what to do about it.
+
+    \b
+    Examples:
+      det governance plan config.yaml --model model_def:build_model
+      det governance plan config.yaml --parameters shapes.json --json
+      det governance plan config.yaml --model model_def:Net --svg plan.svg
+    """
+    from detlab.governance import Policy, compile_policy, parameters_from, parameters_of
+
+    if (model is None) == (parameters is None):
+        raise click.UsageError("give either --model MODULE:FACTORY or --parameters FILE")
+    block = policy_block(read_yaml(config), config)
+    policy = Policy.of(block)
+    if parameters is not None:
+        found = compile_policy(policy, parameters_from(read_yaml(parameters)))
+    else:
+        made = make_model(str(model))
+        found = compile_policy(policy, parameters_of(made), kinds=[type(one).__name__ for one in made.modules()])
+    _show(found, picture, as_json=as_json)
+
+
+def _show(found: Plan, picture: str | None, *, as_json: bool) -> None:
+    from detlab.governance.picture import svg, text
+
+    if picture is not None:
+        try:
+            Path(picture).write_text(svg(found), encoding="utf-8")
+        except OSError as error:
+            raise DetlabError(f"{picture} cannot be written: {error.strerror}") from error
+    click.echo(json.dumps(found.as_dict(), indent=2) if as_json else text(found))
+
+
+def policy_block(raw: Any, name: str) -> dict[str, Any]:
+    """Return the block `governance` of a config that was read.
+
+    Raises:
+        DetlabError: There is none.
+    """
+    block = raw.get("governance") if isinstance(raw, dict) else None
+    if not isinstance(block, dict):
+        hint = "docs/how-to/govern-what-sources-train.md begins with five lines"
+        raise DetlabError(f"{visible(name)} has no block `governance`: it restricts nothing", hint=hint)
+    return block
+
+
+def read_yaml(name: str) -> Any:
+    """Return the value of a YAML or JSON file; `-` is standard input.
+
+    Raises:
+        DetlabError: It cannot be read.
+    """
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise DetlabError(f"{visible(name)} cannot be read: {reason}", hint="check the path") from error
+    raw, problems = load_yaml(text, name)
+    if errors_of(problems):
+        raise DetlabError("\n".join(str(problem) for problem in errors_of(problems)))
+    return raw
+
+
+def make_model(target: str) -> Any:
+    """Return the model that `MODULE:FACTORY` makes, imported from the working directory.
+
+    Raises:
+        DetlabError: It cannot be imported or called, or makes no model.
+    """
+    module, _, name = target.partition(":")
+    if not module or not name:
+        raise click.UsageError(f"--model must be MODULE:FACTORY, such as model_def:build_model, not {target!r}")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        made = getattr(importlib.import_module(module), name)()
+    except Exception as error:  # whatever the user's code raises
+        hint = "the factory takes no arguments: python3 -c 'import MODULE; MODULE.FACTORY()' shows the whole error"
+        raise DetlabError(
+            f"{visible(target)} made no model: {type(error).__name__}: {visible(str(error))}", hint=hint
+        ) from error
+    finally:
+        sys.path.pop(0)
+    if not callable(getattr(made, "named_parameters", None)):
+        raise DetlabError(f"{visible(target)} made a {type(made).__name__}, which has no named_parameters()")
+    return made

@@ -1,0 +1,1 @@
+"""Commands that copy runs of other tracking systems; configs of others are `det config import`'s."""

@@ -1,0 +1,82 @@
+"""Why governed training is refused: stable codes, each with the next thing to do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from detlab.errors import DetlabError
+
+_PLAN = "det governance plan CONFIG --model MODULE:FACTORY shows what each source may train"
+
+REFUSALS: Mapping[str, str] = MappingProxyType(
+    {
+        "POLICY": "det config check CONFIG names the mistakes of the policy",
+        "SOURCE": "declare it in governance.sources, or correct the name that the samples carry",
+        "UNMATCHED": f"add a rule that matches it, last {{source: '*', layers: '.*', scale: 1.0}}; {_PLAN}",
+        "STARVED": f"open it to one source, or freeze it with requires_grad_(False); {_PLAN}",
+        "TIED": "give both names the same scales, or untie the parameters",
+        "DEAD": f"correct the expression, or take it out; {_PLAN}",
+        "LEVEL": "write `level: direct`, and read what it does not promise: docs/explanation/governance.md",
+        "CLIP": "leave governance.clip out: gradients are then clipped apart for each set of parameters",
+        "COUPLING": "mix no samples of a batch: GroupNorm in place of BatchNorm, losses of each sample alone",
+        "ENGINE": "use layers that are routed (Linear, Conv, Embedding, LayerNorm, GroupNorm), `engine: dual`,"
+        " or the same scale for all sources",
+        "ROWS": "keep the samples of the batch in their order in the first dimension of what each layer gets",
+        "SCALAR": "give context.backward() one loss per sample, as of reduction='none', with shape [batch]",
+        "SAMPLES": "label the data set with detlab.governance.label or combine, or pass source_ids=",
+        "BYPASS": "call context.backward(losses) alone, and each layer itself rather than a function with its weight",
+        "LEAK": "a layer was used around the router: call the module, not torch.nn.functional with its weight",
+        "OPTIMIZER": "change parameters by context.step_optimizer(optimizer) alone, after context.wrap_optimizer",
+        "REVOKED": "take the source out of the data and of the policy, or agree on a later day",
+        "COVER": "label the samples that have no declared source, or lower governance.constraints.provenance_coverage",
+    }
+)
+"""Code -> the next thing to do. Later codes are added; none changes its meaning."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason why training is refused, or one thing that is odd.
+
+    Attributes:
+        code: A key of `REFUSALS`.
+        message: What, where and why, in one line.
+        level: `error` refuses, `warning` does not.
+    """
+
+    code: str
+    message: str
+    level: Literal["error", "warning"] = "error"
+
+    def __str__(self) -> str:
+        mark = "warning: " if self.level == "warning" else ""
+        return f"{mark}{self.code}: {self.message}"
+
+
+class GovernanceError(DetlabError):
+    """Training that the policy does not allow, or that cannot be held to it.
+
+    Args:
+        refusals: All of them, at least one.
+        headline: What cannot go on.
+
+    Attributes:
+        refusals: As given.
+    """
+
+    default_code = "governance.refused"
+
+    def __init__(self, refusals: Iterable[Refusal], headline: str = "governed training is refused:") -> None:
+        self.refusals = list(refusals)
+        codes = list(dict.fromkeys(one.code for one in self.refusals))
+        hints = "\n".join(f"{code}: {REFUSALS[code]}" for code in codes)
+        message = "\n".join([headline, *(f"  {one}" for one in self.refusals)])
+        super().__init__(message, hint=hints, code=f"governance.{codes[0].lower()}" if len(codes) == 1 else None)
+
+    @classmethod
+    def of(cls, code: str, message: str) -> GovernanceError:
+        """Return the error of a single refusal."""
+        return cls([Refusal(code, message)])

@@ -1,0 +1,1 @@
+"""`python3 -m detlab.launch.deepspeed`: the processes of a DeepSpeed script; see `__main__`."""

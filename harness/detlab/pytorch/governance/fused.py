@@ -1,0 +1,303 @@
+"""Route weight gradients inside the backward pass of known layers; gradients of activations stay as they are.
+
+For a linear layer the weight's gradient is `sum over samples of g_b x_b^T`; routed, it is `sum of s_b g_b x_b^T`. Rows
+with factor zero are replaced by zeros in both operands: a factor alone would let `0 * NaN` through.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from detlab.pytorch.governance.router import Router
+
+aten = torch.ops.aten
+Part = Callable[[Any], Any]
+"""Picks rows of a tensor: all, or those of one source."""
+
+
+def kept(tensor: Any, scale: Any) -> Any:
+    """Return a tensor with zeros in the rows whose factor is zero."""
+    return torch.where(_beside(scale, tensor) != 0, tensor, 0)
+
+
+def scaled(tensor: Any, scale: Any) -> Any:
+    """Return a tensor with each row times its factor, and zeros where that is zero."""
+    factor = _beside(scale, tensor)
+    return torch.where(factor != 0, tensor * factor.to(tensor.dtype), 0)
+
+
+def _all(tensor: Any) -> Any:
+    return tensor
+
+
+def _beside(scale: Any, tensor: Any) -> Any:
+    return scale.view(-1, *[1] * (tensor.dim() - 1))
+
+
+class LayerRoute:
+    """One call of a layer: the factors of its parameters, and who looks on.
+
+    Args:
+        router: The router.
+        names: Name of the parameter in the layer -> its place.
+        batch: Number of samples.
+    """
+
+    def __init__(self, router: Router, names: dict[str, Any], batch: int) -> None:
+        self.weight = router.scales(names["weight"].column, batch) if "weight" in names else None
+        self.bias = router.scales(names["bias"].column, batch) if "bias" in names else None
+        # A compiled graph calls nobody: it is looked at where its gradients arrive (`GradientGuard`), and nowhere else.
+        self.watch = None if torch.compiler.is_compiling() or router.watch is None else (router.watch, names)
+
+
+def _finish(ctx: Any, g: Any, found: dict[str, Any], again: Callable[[str, Any, Part], Any]) -> None:
+    """Tell who looks on what a layer's parameters get, and how to compute it for other factors."""
+    if ctx.watch is not None:
+        watch, places = ctx.watch
+        watch.routed(g, {name: (places[name], found[name]) for name in found if found[name] is not None}, again)
+
+
+class _Linear(torch.autograd.Function):
+    """`torch.nn.functional.linear`; x is [batch, ..., in]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any, s_weight: Any, s_bias: Any, watch: Any) -> Any:
+        ctx.save_for_backward(x, weight, s_weight, s_bias)
+        ctx.watch = watch
+        return functional.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        x, weight, s_weight, s_bias = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+
+        def gradient(name: str, scale: Any, part: Part = _all) -> Any:
+            routed = scaled(part(g), scale).reshape(-1, g.shape[-1])
+            return routed.t() @ kept(part(x), scale).reshape(-1, x.shape[-1]) if name == "weight" else routed.sum(0)
+
+        found = {
+            "weight": gradient("weight", s_weight) if needs[1] else None,
+            "bias": gradient("bias", s_bias) if needs[2] else None,
+        }
+        _finish(ctx, g, found, gradient)
+        return g @ weight if needs[0] else None, found["weight"], found["bias"], None, None, None
+
+
+class _Conv(torch.autograd.Function):
+    """`torch.nn.functional.conv1d` to `conv3d` with numbers for the padding; x is [batch, channels, ...]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any, s_weight: Any, s_bias: Any, how: Any, watch: Any) -> Any:
+        ctx.save_for_backward(x, weight, s_weight, s_bias)
+        ctx.how, ctx.watch = how, watch
+        stride, padding, dilation, groups = how
+        return aten.convolution(x, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        x, weight, s_weight, s_bias = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+
+        def back(of: Any, over: Any, want: list[bool]) -> Any:
+            stride, padding, dilation, groups = ctx.how
+            sizes, zeros = [weight.shape[0]], [0] * len(stride)
+            return aten.convolution_backward(
+                of, over, weight, sizes, stride, padding, dilation, False, zeros, groups, want
+            )
+
+        def gradient(name: str, scale: Any, part: Part = _all) -> Any:
+            want = [False, name == "weight", name == "bias"]
+            return back(scaled(part(g), scale), kept(part(x), scale), want)[1 if name == "weight" else 2]
+
+        found = {
+            "weight": gradient("weight", s_weight) if needs[1] else None,
+            "bias": gradient("bias", s_bias) if needs[2] else None,
+        }
+        _finish(ctx, g, found, gradient)
+        gx = back(g, x, [True, False, False])[0] if needs[0] else None
+        return gx, found["weight"], found["bias"], None, None, None, None
+
+
+class _Embedding(torch.autograd.Function):
+    """`torch.nn.functional.embedding`, dense; indices are [batch, ...]."""
+
+    @staticmethod
+    def forward(ctx: Any, indices: Any, weight: Any, s_weight: Any, padding: int, watch: Any) -> Any:
+        ctx.save_for_backward(indices, s_weight)
+        ctx.rows, ctx.padding, ctx.watch = weight.shape[0], padding, watch
+        return functional.embedding(indices, weight)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        indices, s_weight = ctx.saved_tensors
+
+        def gradient(name: str, scale: Any, part: Part = _all) -> Any:
+            return aten.embedding_dense_backward(scaled(part(g), scale), part(indices), ctx.rows, ctx.padding, False)
+
+        found = {"weight": gradient("weight", s_weight)}
+        _finish(ctx, g, found, gradient)
+        return None, found["weight"], None, None, None
+
+
+class _LayerNorm(torch.autograd.Function):
+    """`torch.nn.functional.layer_norm` with a weight; x is [batch, ...]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any, s_weight: Any, s_bias: Any, how: Any, watch: Any) -> Any:
+        shape, eps = how
+        y, mean, rstd = aten.native_layer_norm(x, shape, weight, bias, eps)
+        ctx.save_for_backward(x, weight, bias, mean, rstd, s_weight, s_bias)
+        ctx.shape, ctx.watch = shape, watch
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        x, weight, bias, mean, rstd, s_weight, s_bias = ctx.saved_tensors
+        needs, back = ctx.needs_input_grad, aten.native_layer_norm_backward
+
+        def gradient(name: str, scale: Any, part: Part = _all) -> Any:
+            x_mean_rstd = [kept(part(one), scale) for one in (x, mean, rstd)]
+            parts = scaled(part(g), scale), x_mean_rstd[0], ctx.shape, *x_mean_rstd[1:], weight, bias
+            return back(*parts, [False, name == "weight", name == "bias"])[1 if name == "weight" else 2]
+
+        found = {
+            "weight": gradient("weight", s_weight) if needs[1] else None,
+            "bias": gradient("bias", s_bias) if needs[2] else None,
+        }
+        _finish(ctx, g, found, gradient)
+        gx = back(g, x, ctx.shape, mean, rstd, weight, bias, [True, False, False])[0] if needs[0] else None
+        return gx, found["weight"], found["bias"], None, None, None, None
+
+
+class _GroupNorm(torch.autograd.Function):
+    """`torch.nn.functional.group_norm` with a weight; x is [batch, channels, ...]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any, s_weight: Any, s_bias: Any, how: Any, watch: Any) -> Any:
+        groups, eps = how
+        x = x.contiguous()
+        ctx.sizes = (x.shape[0], x.shape[1], x.numel() // (x.shape[0] * x.shape[1]), groups)
+        y, mean, rstd = aten.native_group_norm(x, weight, bias, *ctx.sizes, eps)
+        ctx.save_for_backward(x, weight, mean, rstd, s_weight, s_bias)
+        ctx.watch = watch
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        x, weight, mean, rstd, s_weight, s_bias = ctx.saved_tensors
+        needs, back, whole = ctx.needs_input_grad, aten.native_group_norm_backward, g.contiguous()
+
+        def gradient(name: str, scale: Any, part: Part = _all) -> Any:
+            x_mean_rstd = [kept(part(one), scale) for one in (x, mean, rstd)]
+            parts = scaled(part(whole), scale), *x_mean_rstd, weight, len(scale), *ctx.sizes[1:]
+            return back(*parts, [False, name == "weight", name == "bias"])[1 if name == "weight" else 2]
+
+        found = {
+            "weight": gradient("weight", s_weight) if needs[1] else None,
+            "bias": gradient("bias", s_bias) if needs[2] else None,
+        }
+        _finish(ctx, whole, found, gradient)
+        gx = back(whole, x, mean, rstd, weight, *ctx.sizes, [True, False, False])[0] if needs[0] else None
+        return gx, found["weight"], found["bias"], None, None, None, None
+
+
+def _in_autocast(x: Any, *parameters: Any) -> list[Any]:
+    """Return the operands as autocast would lower them: by casts outside of the function, which autograd knows."""
+    kind = x.device.type
+    if not torch.is_autocast_enabled(kind):
+        return [x, *parameters]
+    dtype = torch.get_autocast_dtype(kind)
+    return [None if one is None else one.to(dtype) for one in (x, *parameters)]
+
+
+def _linear(layer: Any, x: Any, route: LayerRoute) -> Any:
+    x, weight, bias = _in_autocast(x, layer.weight, layer.bias)
+    return _Linear.apply(x, weight, bias, route.weight, route.bias, route.watch)
+
+
+def _conv(layer: Any, x: Any, route: LayerRoute) -> Any:
+    padding = layer.padding
+    if layer.padding_mode != "zeros" or isinstance(padding, str):
+        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        x = functional.pad(x, layer._reversed_padding_repeated_twice, mode=mode)
+        padding = (0,) * len(layer.stride)
+    x, weight, bias = _in_autocast(x, layer.weight, layer.bias)
+    how = (list(layer.stride), list(padding), list(layer.dilation), layer.groups)
+    return _Conv.apply(x, weight, bias, route.weight, route.bias, how, route.watch)
+
+
+def _embedding(layer: Any, x: Any, route: LayerRoute) -> Any:
+    padding = -1 if layer.padding_idx is None else layer.padding_idx
+    return _Embedding.apply(x, layer.weight, route.weight, padding, route.watch)
+
+
+def _layer_norm(layer: Any, x: Any, route: LayerRoute) -> Any:
+    how = (list(layer.normalized_shape), layer.eps)
+    x = x.to(layer.weight.dtype)
+    return _LayerNorm.apply(x, layer.weight, layer.bias, route.weight, route.bias, how, route.watch)
+
+
+def _group_norm(layer: Any, x: Any, route: LayerRoute) -> Any:
+    how = (layer.num_groups, layer.eps)
+    x = x.to(layer.weight.dtype)
+    return _GroupNorm.apply(x, layer.weight, layer.bias, route.weight, route.bias, how, route.watch)
+
+
+ROUTED: dict[type, Callable[[Any, Any, LayerRoute], Any]] = {
+    nn.Linear: _linear,
+    nn.Conv1d: _conv,
+    nn.Conv2d: _conv,
+    nn.Conv3d: _conv,
+    nn.Embedding: _embedding,
+    nn.LayerNorm: _layer_norm,
+    nn.GroupNorm: _group_norm,
+}
+"""Layers by their exact class: one derived from it may do anything in its forward pass."""
+
+
+class RoutedLayer:
+    """Mixin of the classes that `route_layer` makes."""
+
+
+def is_routable(layer: Any) -> bool:
+    """Return whether this engine can route a layer."""
+    if type(layer) is nn.Embedding:
+        return layer.max_norm is None and not layer.sparse and not layer.scale_grad_by_freq
+    return type(layer) in ROUTED
+
+
+def route_layer(layer: Any, router: Router) -> None:
+    """Have a layer route the gradients of its parameters; it stays the same object and keeps its names.
+
+    As with `detlab.pytorch.parallel.amp.autocast_forward`, only its class becomes one made for it.
+    """
+    places = {name: router.place(parameter) for name, parameter in layer.named_parameters(recurse=False)}
+    known = {name: place for name, place in places.items() if place is not None}
+    is_open = all(router.is_open(place) for place in known.values())
+    object.__setattr__(layer, "_governance", (router, known, is_open))
+    base: Any = type(layer)
+    layer.__class__ = _routed_class(base)
+
+
+@functools.cache
+def _routed_class(base: Any) -> type:
+    apply = ROUTED[base]
+
+    def forward(self: Any, x: Any) -> Any:
+        router, places, is_open = self._governance
+        compiling = torch.compiler.is_compiling()
+        if compiling:
+            router.compiled = True
+        if not torch.is_grad_enabled() or not (router.open or self.training):
+            return base.forward(self, x)
+        if is_open and not router.lent and (compiling or router.watch is None):
+            return base.forward(self, x)
+        return apply(self, x, LayerRoute(router, places, x.shape[0]))
+
+    return type(base.__name__, (RoutedLayer, base), {"forward": forward, "__doc__": base.__doc__})

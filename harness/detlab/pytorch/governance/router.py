@@ -1,0 +1,135 @@
+"""Which factor each sample of the current batch has for each parameter."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from detlab.governance import GovernanceError, Plan
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ParameterPlace:
+    """Where a parameter stands in S.
+
+    Attributes:
+        index: Its column.
+        name: Its name.
+        column: Number of its distinct column: parameters with the same factors share one.
+    """
+
+    index: int
+    name: str
+    column: int
+
+
+class Router:
+    """The factors of the current batch; one object for all models of a process.
+
+    Rows are the declared sources in order, then samples without one if the policy allows them, then nobody, whose
+    factors are all zero. They are kept here and not in a context variable: backward passes run in other threads.
+
+    Args:
+        plan: What each source may train.
+        parameters: The parameters by name.
+        device: Where they are.
+
+    Attributes:
+        nobody: The row of samples that train nothing.
+        lent: Whether the batch is another rank's, and trains nothing.
+        compiled: Whether a compiled graph has run a governed layer: then nobody can look on.
+        watch: Receives the routed gradients of a batch that is looked at; None in others.
+        rows: Row of each sample of the batch, on the device; None if not known yet.
+    """
+
+    def __init__(self, plan: Plan, parameters: Mapping[str, Any], device: Any) -> None:
+        self.plan = plan
+        self.device = device
+        columns: dict[tuple[float, ...], int] = {}
+        self._places: dict[int, ParameterPlace] = {}
+        for index, one in enumerate(plan.parameters):
+            number = columns.setdefault(plan.column(index), len(columns))
+            self._places[id(parameters[one.name])] = ParameterPlace(index, one.name, number)
+        self.distinct = [*columns]
+        self.nobody = len(self.distinct[0])
+        wide = any(parameters[one.name].dtype == torch.float64 for one in plan.parameters)
+        self._dtype = torch.float64 if wide else torch.float32
+        table = [[*column, 0.0] for column in self.distinct]
+        self._table = torch.tensor(table, dtype=self._dtype, device=device)
+        self.open = False
+        self.lent = False
+        self.compiled = False
+        self.rows: Any = None
+        self.watch: Any = None
+        self._scales: Any = None
+        self._unknown = float("nan")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Router:
+        return self  # a copy of a model, as for an average of its weights, has no batches of its own
+
+    def place(self, parameter: Any) -> ParameterPlace | None:
+        """Return where a parameter stands; None if it is not trained."""
+        return self._places.get(id(parameter))
+
+    def is_open(self, place: ParameterPlace) -> bool:
+        """Return whether all sources may train a parameter, fully: nothing is to be routed."""
+        return all(scale == 1 for scale in self.distinct[place.column])
+
+    def begin(self, rows: Sequence[int] | None, *, nobody: bool = False) -> None:
+        """Begin a batch.
+
+        Args:
+            rows: Row of each sample; None if they are not known yet, and `fill` says them before the backward pass.
+            nobody: Without rows: whether the batch is lent from another rank, and trains nothing.
+        """
+        self.open = True
+        self.lent = nobody
+        self.rows = None
+        self._scales = None
+        self._unknown = 0.0 if nobody else float("nan")
+        if rows is not None:
+            self._set(rows)
+
+    def fill(self, rows: Sequence[int]) -> None:
+        """Say the rows of a batch whose forward pass has run without them."""
+        known = self._scales
+        self._set(rows)
+        if known is None:
+            return
+        if known.shape != self._scales.shape:
+            raise wrong_rows(known.shape[1], len(rows))
+        # Through .data: what the graph has saved is this tensor, and autograd must not call it changed.
+        known.data.copy_(self._scales)
+        self._scales = known
+
+    def end(self) -> None:
+        """End a batch: a forward pass in training mode is an error until the next one begins."""
+        self.open = False
+        self.rows = self.watch = self._scales = None
+
+    def _set(self, rows: Sequence[int]) -> None:
+        self.rows = torch.tensor(rows, dtype=torch.long, device=self.device)
+        self._scales = self._table[:, self.rows]
+
+    def scales(self, column: int, batch: int) -> Any:
+        """Return the factors of the batch's samples for a distinct column, of shape [batch].
+
+        Raises:
+            GovernanceError: SAMPLES: no batch has begun. ROWS: the layer gets another number of rows than samples.
+        """
+        if not self.open:
+            message = "a governed layer ran in training mode outside of a batch, so the sources of its rows are unknown"
+            raise GovernanceError.of("SAMPLES", message)
+        if self._scales is None:
+            self._scales = torch.full((len(self.distinct), batch), self._unknown, dtype=self._dtype, device=self.device)
+        if self._scales.shape[1] != batch:
+            raise wrong_rows(batch, self._scales.shape[1])
+        return self._scales[column]
+
+
+def wrong_rows(seen: int, samples: int) -> GovernanceError:
+    """Return the error of a layer whose rows are not the samples."""
+    return GovernanceError.of("ROWS", f"a governed layer gets {seen} rows, and the batch has {samples} samples")

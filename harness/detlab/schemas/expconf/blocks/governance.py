@@ -1,0 +1,122 @@
+"""The `governance` block: which source of samples may train which parameters."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from detlab.schemas.expconf.blocks.scalars import (
+    Block,
+    FilledText,
+    NonNegativeNumber,
+    describe,
+    refuse,
+)
+from detlab.schemas.expconf.blocks.searcher_base import ConstraintConfig
+
+SOURCE_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
+ANY_SOURCE = "*"
+MACRO = "@"
+Level = Literal["direct", "isolated", "dp"]
+
+
+def _source_name(value: str) -> str:
+    if not re.fullmatch(SOURCE_NAME, value):
+        refuse(
+            f"must be letters, digits, `.`, `_` and `-`, 64 at most, not {describe(value)}", "such as web or web-2026"
+        )
+    return value
+
+
+def _digest(value: str) -> str:
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", value):
+        refuse(f"must be sha256: and 64 hexadecimal digits, not {describe(value)}", "sha256sum FILE prints them")
+    return value
+
+
+def _date(value: object) -> datetime.date:
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        return value
+    try:
+        return datetime.date.fromisoformat(value if isinstance(value, str) else "")
+    except ValueError:
+        refuse(f"must be a day such as 2027-06-30, not {describe(value)}")
+
+
+SourceName = Annotated[FilledText, AfterValidator(_source_name)]
+Digest = Annotated[FilledText, AfterValidator(_digest)]
+Day = Annotated[datetime.date, BeforeValidator(_date)]
+
+
+class GovernedSource(Block):
+    """Samples that share their origin, licence and admission: what a rule is about, and what can be revoked."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"manifest", "expires"})
+
+    name: SourceName = Field(description="Name, by which rules and the training code call it.")
+    manifest: Digest | None = Field(
+        None, description="SHA-256 of the file that lists its shards. Recorded with the policy; not verified yet."
+    )
+    license: FilledText = Field("unknown", description="Licence or contract. A declaration: nobody checks it.")
+    expires: Day | None = Field(None, description="Last day on which it may be trained on.")
+    parents: list[SourceName] = Field(
+        [],
+        description="Sources that it was made from, as by mixing: the least scale of all of them counts.",
+    )
+
+
+class GovernanceRule(Block):
+    """How much a source contributes to the gradients of some parameters."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"level"})
+
+    source: FilledText = Field(description="Name of a source, or * for all.")
+    layers: FilledText = Field(
+        description="Regular expression for whole names of parameters or of modules that hold them, or @ and a name of"
+        " `depth`."
+    )
+    scale: NonNegativeNumber = Field(description="Factor of the gradients: 0 keeps them out, 1 lets them through.")
+    level: Level | None = Field(None, description="Guarantee for these parameters; default: that of the block.")
+
+
+class GovernanceConfig(Block):
+    """A policy: which source of samples may train which parameters, and what is measured of it. Only in detlab."""
+
+    version: Literal[1] = Field(1, description="Of this block.")
+    enforce: Literal["strict", "audit"] = Field(
+        "strict", description="Whether a violation ends the trial, or is only logged and counted."
+    )
+    level: Level = Field(
+        "direct",
+        description="`direct`: a source's loss adds exactly nothing to gradients that are closed to it. It may still"
+        " have an influence, through parameters that are open to it. `isolated` and `dp` are not there yet.",
+    )
+    engine: Literal["auto", "fused", "dual", "microbatch"] = Field(
+        "auto",
+        description="How gradients are routed: inside the backward pass of known layers (fused), or by a second forward"
+        " pass of a layer (dual); auto takes fused where it can. `microbatch` is not there yet.",
+    )
+    sources: Annotated[list[GovernedSource], Field(min_length=1)] = Field(description="All sources.")
+    depth: dict[str, list[FilledText]] = Field(
+        {}, description="Names for lists of expressions, which rules call @NAME, such as surface and deep."
+    )
+    rules: list[GovernanceRule] = Field([], description="Rules in order: of those that match, the last counts.")
+    default: Literal["deny", "allow"] = Field(
+        "deny", description="Whether a sample without a declared source, or a parameter without a rule, is refused."
+    )
+    normalize: Literal["global", "per_layer"] = Field(
+        "global",
+        description="Divide gradients by all samples of a step, or for each parameter by the sum of their scales.",
+    )
+    coupling: Literal["forbid"] = Field(
+        "forbid", description="Layers and losses that mix the samples of a batch, such as batch norm, are refused."
+    )
+    clip: Literal["per_group", "global"] = Field(
+        "per_group", description="Whether gradients are clipped apart for each set of parameters with the same scales."
+    )
+    constraints: dict[str, ConstraintConfig] = Field(
+        {}, description="Bounds of `provenance_coverage` and `leak_mass`; others are not measured yet."
+    )

@@ -1,0 +1,132 @@
+"""Whether a `governance` block makes sense as a text; against a model it is compiled by `detlab.governance`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from detlab.errors import Problem
+from detlab.schemas.expconf.blocks.governance import ANY_SOURCE, MACRO
+from detlab.schemas.expconf.checks.suggestions import closest
+from detlab.schemas.patterns import BadPattern, check_pattern
+
+MOST_SOURCES = 100
+MOST_RULES = 500
+MOST_PATTERN_CHARS = 500
+MEASURED = ("provenance_coverage", "leak_mass")
+"""Constraints that the trainer measures so far."""
+_WHERE = "governance"
+
+
+def _mappings(block: dict[str, Any], key: str) -> list[tuple[int, dict[str, Any]]]:
+    found = block.get(key)
+    return [(index, one) for index, one in enumerate(found) if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def policy(raw: dict[str, Any]) -> Iterator[Problem]:
+    """Require names that are declared, expressions in RE2's syntax, and parents without a circle."""
+    block = raw.get("governance")
+    if not isinstance(block, dict):
+        return
+    for key, most in (("sources", MOST_SOURCES), ("rules", MOST_RULES)):
+        if isinstance(block.get(key), list) and len(block[key]) > most:
+            yield Problem(f"{_WHERE}.{key}", f"has {len(block[key])} entries; there may be {most}")
+            return
+    names = [one.get("name") for _, one in _mappings(block, "sources") if isinstance(one.get("name"), str)]
+    yield from _sources(block, names)
+    yield from _depth(block)
+    yield from _rules(block, names)
+    yield from _constraints(block)
+
+
+def _sources(block: dict[str, Any], names: list[Any]) -> Iterator[Problem]:
+    parents: dict[Any, list[Any]] = {}
+    for index, source in _mappings(block, "sources"):
+        path = f"{_WHERE}.sources[{index}]"
+        name = source.get("name")
+        if isinstance(name, str) and names.index(name) < index:
+            yield Problem(f"{path}.name", f"{name!r} is declared twice")
+        given = source.get("parents")
+        parents[name] = given if isinstance(given, list) else []
+        for at, parent in enumerate(parents[name]):
+            if isinstance(parent, str) and parent not in names:
+                yield _unknown(f"{path}.parents[{at}]", parent, names)
+    for index, source in _mappings(block, "sources"):
+        if _descends_from_itself(source.get("name"), parents):
+            yield Problem(f"{_WHERE}.sources[{index}].parents", f"{source.get('name')!r} is made from itself")
+
+
+def _descends_from_itself(name: Any, parents: dict[Any, list[Any]]) -> bool:
+    seen: set[Any] = set()
+    queue = [one for one in parents.get(name, []) if isinstance(one, str)]
+    while queue:
+        one = queue.pop()
+        if one == name:
+            return True
+        if one not in seen:
+            seen.add(one)
+            queue += [other for other in parents.get(one, []) if isinstance(other, str)]
+    return False
+
+
+def _unknown(path: str, name: str, names: list[Any]) -> Problem:
+    near = closest(name, names)
+    hint = f"did you mean `{near}`?" if near else f"declared: {', '.join(map(str, names)) or 'none'}"
+    return Problem(path, f"no source is called {name!r}", hint)
+
+
+def _depth(block: dict[str, Any]) -> Iterator[Problem]:
+    depth = block.get("depth")
+    for name, patterns in depth.items() if isinstance(depth, dict) else ():
+        path = f"{_WHERE}.depth.{name}"
+        if not patterns and isinstance(patterns, list):
+            yield Problem(path, "names no layer", "list expressions for names of parameters or modules")
+        for index, pattern in enumerate(patterns if isinstance(patterns, list) else ()):
+            yield from _pattern(f"{path}[{index}]", pattern)
+
+
+def _rules(block: dict[str, Any], names: list[Any]) -> Iterator[Problem]:
+    depth = block.get("depth")
+    macros = list(depth) if isinstance(depth, dict) else []
+    for index, rule in _mappings(block, "rules"):
+        path = f"{_WHERE}.rules[{index}]"
+        source, layers = rule.get("source"), rule.get("layers")
+        if isinstance(source, str) and source != ANY_SOURCE and source not in names:
+            yield _unknown(f"{path}.source", source, names)
+        if isinstance(layers, str) and layers.startswith(MACRO):
+            if layers[1:] not in macros:
+                near = closest(layers[1:], macros)
+                hint = f"did you mean `@{near}`?" if near else "declare it in governance.depth"
+                yield Problem(f"{path}.layers", f"no depth is called {layers[1:]!r}", hint)
+        else:
+            yield from _pattern(f"{path}.layers", layers)
+        if rule.get("level") == "isolated" and block.get("clip") == "global":
+            message = "clips the gradients of all sources together, which couples them: `isolated` needs per_group"
+            yield Problem(f"{_WHERE}.clip", message, "leave `clip` out")
+    if block.get("rules") in (None, []) and block.get("default") != "allow":
+        message = "are missing, and the default denies: no source may train anything"
+        yield Problem(f"{_WHERE}.rules", message, 'begin with {source: "*", layers: ".*", scale: 1.0}')
+
+
+def _pattern(path: str, pattern: object) -> Iterator[Problem]:
+    if not isinstance(pattern, str):
+        return
+    if len(pattern) > MOST_PATTERN_CHARS:
+        yield Problem(path, f"has {len(pattern):,} characters; an expression may have {MOST_PATTERN_CHARS}")
+        return
+    try:
+        check_pattern(pattern)
+    except BadPattern as error:
+        yield Problem(path, str(error), error.hint)
+
+
+def _constraints(block: dict[str, Any]) -> Iterator[Problem]:
+    given = block.get("constraints")
+    for name, bounds in given.items() if isinstance(given, dict) else ():
+        path = f"{_WHERE}.constraints.{name}"
+        if name not in MEASURED:
+            near = closest(name, MEASURED)
+            hint = f"did you mean `{near}`?" if near else f"measured so far: {', '.join(MEASURED)}"
+            yield Problem(path, "is not measured by this detlab", hint)
+        elif isinstance(bounds, dict) and bounds.get("min") is None and bounds.get("max") is None:
+            yield Problem(path, "has no bound", "set `min`, `max` or both")

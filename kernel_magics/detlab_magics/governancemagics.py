@@ -1,0 +1,123 @@
+"""`%det_governance`: what a policy lets each source train, as a picture, before anything runs."""
+
+from __future__ import annotations
+
+import base64
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.magic import Magics, line_magic, magics_class, needs_local_scope, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.display import display
+
+from detlab_magics.errors import MagicError
+from detlab_magics.magic_lines import parse_line, short_errors
+
+if TYPE_CHECKING:
+    from detlab.governance import Plan, Policy
+    from detlab_magics.kernel import KernelSession
+
+
+@magics_class
+class GovernanceMagics(Magics):
+    """Policies of what may be learnt from what."""
+
+    shell: Any
+
+    def __init__(self, shell: Any, session: KernelSession) -> None:
+        super().__init__(shell)
+        self.session = session
+
+    @magic_arguments()
+    @argument("act", choices=["plan"], help="plan: compile a policy against a model, and show the matrix")
+    @argument("model", nargs="?", help="variable with a model, or with a function that makes one")
+    @argument("--config", "-c", default="config.yaml", help="file, or variable with a mapping; default config.yaml")
+    @argument("--parameters", "-p", metavar="FILE", help="names and shapes of parameters in place of a model")
+    @needs_local_scope
+    @no_var_expand
+    @line_magic
+    @short_errors
+    def det_governance(self, line: str, local_ns: dict[str, Any] | None = None) -> None:
+        """Show what each source of samples may train, before anything runs.
+
+        Nothing is asked of the cluster. What does not fit is named with a code and what to do. Examples::
+
+            %det_governance plan net --config config.yaml
+            %det_governance plan make_net --config my_config
+        """
+        args = parse_line(self.det_governance, line)
+        namespace = {**self.shell.user_ns, **(local_ns or {})}
+        display(PlanPicture(compiled(args.model, args.config, args.parameters, namespace)))
+
+
+def compiled(model: str | None, config: str, parameters: str | None, namespace: dict[str, Any]) -> Plan:
+    """Return the plan of a policy.
+
+    Args:
+        model: Name of a variable with a model, or with what makes one.
+        config: Name of a variable with a config or its block `governance`, or of a file.
+        parameters: A file with names and shapes, in place of a model.
+        namespace: The notebook's variables.
+
+    Raises:
+        MagicError: What the line names is not there, or of another kind.
+        GovernanceError: The policy has mistakes, or does not fit the model.
+    """
+    from detlab.cli.commands.governance import read_yaml
+    from detlab.governance import compile_policy, parameters_from, parameters_of
+
+    if (model is None) == (parameters is None):
+        raise MagicError("name the variable of a model, or a file with --parameters", hint="%det_governance plan net")
+    policy = _policy(config, namespace)
+    if parameters is not None:
+        return compile_policy(policy, parameters_from(read_yaml(parameters)))
+    made = _model(str(model), namespace)
+    return compile_policy(policy, parameters_of(made), kinds=[type(one).__name__ for one in made.modules()])
+
+
+def _policy(config: str, namespace: dict[str, Any]) -> Policy:
+    from detlab.cli.commands.governance import policy_block, read_yaml
+    from detlab.governance import Policy
+
+    raw = namespace.get(config)
+    if not isinstance(raw, dict):
+        raw = read_yaml(config)
+    if "governance" not in raw and "sources" in raw:
+        raw = {"governance": raw}
+    return Policy.of(policy_block(raw, config))
+
+
+def _model(name: str, namespace: dict[str, Any]) -> Any:
+    if name not in namespace:
+        raise MagicError(f"there is no variable {name!r}", hint="make the model in a cell above: net = Net()")
+    made = namespace[name]
+    if not _is_model(made) and callable(made):
+        made = made()
+    if not _is_model(made):
+        raise MagicError(f"{name} is a {type(made).__name__}, neither a model nor a function that makes one")
+    return made
+
+
+def _is_model(value: Any) -> bool:
+    return not isinstance(value, type) and callable(getattr(value, "named_parameters", None))
+
+
+class PlanPicture:
+    """A plan as a heat map; a table where pictures cannot be shown.
+
+    Args:
+        plan: The plan.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        from detlab.governance.picture import svg, text
+
+        drawn, said = svg(self.plan), text(self.plan)
+        picture = base64.b64encode(drawn.encode()).decode()
+        html = (
+            f'<img alt="{escape(said, quote=True)}" style="max-width:100%" src="data:image/svg+xml;base64,{picture}">'
+        )
+        return {"text/html": html, "image/svg+xml": drawn, "text/plain": said}

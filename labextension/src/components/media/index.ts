@@ -1,0 +1,3 @@
+/** What trials log beyond numbers: images, sound, tables, plots. */
+
+export { MediaPane, type MediaColumn } from './MediaPane';
