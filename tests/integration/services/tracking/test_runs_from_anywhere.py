@@ -570,6 +570,13 @@ async def test_images_of_a_run_reach_the_master_live_and_by_sync_and_nobody_else
     facts = {"key": "x", "step": 1, "place": 0, "kind": "text", "media_type": "text/plain"}
     stolen = await place.http("mallory").put(base, params=facts, content=b"x", headers=BYTES)
     assert stolen.status_code == 404
+    # By commands, which take any name of the run; its folder is named by the id.
+    told = json.loads(await place.run(DET, "run", "media", "list", "seen", "--key", "samples", "--step", "2", "--json"))
+    assert [one["id"] for one in told] == [one["id"] for one in items[2:4]]
+    assert "samples" in await place.run(DET, "run", "media", "list", "seen", COLUMNS="200")
+    assert "2 files in" in await place.run(DET, "run", "media", "download", "seen", "--key", "samples", "--step", "2")
+    assert len(list((place.folder / "media" / run["id"]).iterdir())) == 2
+    assert "there is no run" in await place.run(DET, "run", "media", "list", "f" * 32, code=1)
     # Another run of the same user never finds them by their numbers, nor by equal bytes.
     await place.script('det.init(id="other"); det.log({"loss": 1.0}); det.finish()')
     assert (await place.http().get(f"runs/other/media/{items[0]['id']}/file")).status_code == 404
@@ -579,6 +586,25 @@ async def test_images_of_a_run_reach_the_master_live_and_by_sync_and_nobody_else
     await place.run(DET, "sync")
     await place.run(DET, "sync")
     assert len((await place.get("runs/later/media"))["items"]) == 5
+
+
+BOARD = """
+import time
+from testbed.event_files import event, file_of, name, scalar
+run = det.init(id="board", tensorboard="import")
+now = time.time()
+events = [event(scalar("loss", 1 / (step + 1)), scalar("val/acc", step), step=step, at=now) for step in range(5)]
+open(name(), "wb").write(file_of(*events, at=now))
+det.finish()
+"""
+
+
+async def test_what_a_script_writes_for_tensorboard_is_in_its_run(place: Place) -> None:
+    said = await place.script(BOARD, PYTHONPATH=str(Path(__file__).parents[3]))
+    assert "the master has all of it" in said
+    points = await place.get("runs/board/metrics", name="val/acc")
+    assert (points["steps"], points["values"]) == ([0, 1, 2, 3, 4], [0.0, 1.0, 2.0, 3.0, 4.0])
+    assert (await place.get("runs/board"))["metrics"]["loss"]["step"] == 4
 
 
 BYTES = {"Content-Type": "application/octet-stream"}

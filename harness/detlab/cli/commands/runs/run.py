@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from detlab.cli.commands.runs.media import media
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.logs import line_text
@@ -11,7 +12,7 @@ from detlab.cli.output.printing import clean, duration, facts, moment, say, tabl
 from detlab.client.operations.runs import runs
 from detlab.schemas.wire.runs import RunView
 
-COMMANDS = {"run": "Runs that no cluster started: list, describe, metrics, logs, delete."}
+COMMANDS = {"run": "Runs that no cluster started: list, describe, metrics, media, logs, delete."}
 _STATUSES = ("RUNNING", "FINISHED", "FAILED", "KILLED")
 _SHOWN = 3
 """Metrics of a run in a list."""
@@ -30,6 +31,9 @@ def run() -> None:
       det run describe 6f0c…
       det run logs 6f0c… --tail 20
     """
+
+
+run.add_command(media)
 
 
 @run.command(name="list")
