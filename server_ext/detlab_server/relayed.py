@@ -79,6 +79,7 @@ PATHS = (
     "runs/{run_id}/media/steps",
     "runs/{run_id}/media/{object_id}/document",
     "runs/{run_id}/media/{object_id}/file",
+    "runs/{run_id}/restore",
     "runs/{run_id}/stream",
     "saved-views",
     "storage/trash",

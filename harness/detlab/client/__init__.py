@@ -121,6 +121,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import read_run_media as read_run_media
     from detlab.client.singleton import register_folder as register_folder
     from detlab.client.singleton import remove_view as remove_view
+    from detlab.client.singleton import restore_run as restore_run
     from detlab.client.singleton import run_notebook as run_notebook
     from detlab.client.singleton import save_view as save_view
     from detlab.client.singleton import search_trials as search_trials
@@ -241,6 +242,7 @@ _HOMES = {
         "list_run_media",
         "read_run_media",
         "download_run_media",
+        "restore_run",
         "undo",
         "whoami",
     ),

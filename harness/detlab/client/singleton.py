@@ -202,6 +202,7 @@ list_run_media = _of_current(Client.list_run_media)
 read_run_media = _of_current(Client.read_run_media)
 download_run_media = _of_current(Client.download_run_media)
 delete_run = _of_current(Client.delete_run)
+restore_run = _of_current(Client.restore_run)
 
 
 def login(

@@ -450,7 +450,9 @@ class Run:
         if left:
             trouble = _trouble(self.folder.path / self._writer)
             why = f" ({trouble})" if trouble else ""
-            say(f"{left} of {self._records.last} records are on disk only{why}. Send them: det sync {word(self.dir)}")
+            first = "Log in: det login URL. " if "no cluster found" in trouble else ""
+            send = f"{first}Send them: det sync {word(self.dir)}"
+            say(f"{left} of {self._records.last} records are on disk only{why}. {send}")
         elif unsent:
             say(f"{len(unsent)} artifacts are on disk only. Send them: det sync {word(self.dir)}")
 

@@ -1074,6 +1074,7 @@ export interface ProjectView {
   created_at: number;
   archived_at: number | null;
   experiments: number;
+  runs: number;
   tasks: number;
   may: 'read' | 'write' | 'own';
   shortened: string[];
@@ -1688,6 +1689,7 @@ export interface WorkspaceView {
   projects: number;
   experiments: number;
   models: number;
+  runs: number;
   tasks: number;
   quota: number | null;
   defaults: DefaultsView;

@@ -417,3 +417,10 @@ def test_patterns_that_cannot_be_matched_are_refused(pattern: str) -> None:
 
 def test_an_odd_pattern_that_is_one_is_taken() -> None:
     assert errors({"log_policies": [{"name": "a", "pattern": "[[a]"}]}) == {}
+
+
+def test_a_sweep_of_wandb_is_told_from_a_config_with_five_unknown_keys() -> None:
+    sweep = {"method": "random", "metric": {"name": "loss"}, "parameters": {"lr": {"min": 0.1}}, "program": "a.py"}
+    (problem,) = check(sweep)
+    assert (problem.path, "sweep of W&B" in problem.message) == ("method", True)
+    assert "det config import" in str(problem.hint)

@@ -19,7 +19,14 @@ class AsyncRunCalls:
     session: AsyncSession
 
     async def list_runs(
-        self, project: str = "", *, group: str = "", job_type: str = "", status: str = "", limit: int | None = None
+        self,
+        project: str = "",
+        *,
+        group: str = "",
+        job_type: str = "",
+        status: str = "",
+        deleted: bool = False,
+        limit: int | None = None,
     ) -> list[RunView]:
         """List the runs of a project, the newest first; without a project your own, wherever they are.
 
@@ -28,9 +35,10 @@ class AsyncRunCalls:
             group: Only those of this group.
             job_type: Only those of this type.
             status: Only `RUNNING`, `FINISHED`, `FAILED` or `KILLED` ones.
+            deleted: Only those that are marked as deleted; else none of these.
             limit: Return at most this many; None: all.
         """
-        call = runs.runs(project, group=group, job_type=job_type, status=status, limit=limit)
+        call = runs.runs(project, group=group, job_type=job_type, status=status, deleted=deleted, limit=limit)
         return await self.session.run(call)
 
     async def get_run(self, run_id: str) -> RunView:
@@ -87,6 +95,15 @@ class AsyncRunCalls:
         """
         return [await self.session.run(media_operations.download_media(one, Path(folder))) for one in views]
 
-    async def delete_run(self, run_id: str) -> RunView:
-        """Mark a run as deleted: lists leave it out. Nothing of it is removed."""
-        return await self.session.run(runs.delete_run(run_id))
+    async def delete_run(self, run_id: str, *, forever: bool = False) -> RunView:
+        """Mark a run as deleted: lists leave it out, and `restore_run` has it back.
+
+        Args:
+            run_id: The run.
+            forever: Remove it for good instead, with its metrics, output, media and files.
+        """
+        return await self.session.run(runs.delete_run(run_id, forever=forever))
+
+    async def restore_run(self, run_id: str) -> RunView:
+        """Take the mark of a deleted run off again."""
+        return await self.session.run(runs.restore_run(run_id))

@@ -146,7 +146,7 @@ async def test_it_is_a_run_to_clients_of_mlflow_too_with_its_files(place: Place)
 
 async def test_an_offline_week_is_sent_later_by_a_command_and_again_without_doubles(place: Place) -> None:
     said = await place.script(TRAINING, DET_URL="", DET_TOKEN="")
-    assert "Send them: det sync" in said
+    assert "Log in: det login URL. Send them: det sync" in said
     reply = await place.http().get("runs/baseline")
     assert reply.status_code == 404
     # The token has expired meanwhile.
@@ -267,6 +267,7 @@ async def test_runs_are_listed_shown_and_deleted_by_commands(place: Place) -> No
     shown = await place.run(DET, "run", "describe", "baseline")
     for text in ("FINISHED", "net.depth", "alice/Uncategorized/digits", "0.98"):
         assert text in shown
+    assert "there are loss, " in await place.run(DET, "run", "metrics", "baseline", "los", code=1)
     assert "trained" in await place.run(DET, "run", "logs", "baseline", "--tail", "5")
     table = await place.run(DET, "run", "metrics", "baseline", "loss", "--csv")
     assert len(table.splitlines()) == 52
@@ -274,12 +275,17 @@ async def test_runs_are_listed_shown_and_deleted_by_commands(place: Place) -> No
     assert json.loads(await place.run(DET, "run", "list", "--json")) == []
     said = await place.run(DET, "sync", code=1)
     assert "is deleted" in said
+    assert [one["id"] for one in json.loads(await place.run(DET, "run", "list", "--deleted", "--json"))] == [run]
+    assert "Restored" in await place.run(DET, "run", "undelete", "baseline")
+    assert "for good" in await place.run(DET, "run", "delete", run, "--forever", "--yes")
+    assert json.loads(await place.run(DET, "run", "list", "--deleted", "--json")) == []
 
 
 async def test_a_run_is_listed_by_what_its_script_prints_and_named_by_how_that_begins(place: Place) -> None:
     for key in ("baseline", "baseball"):
         await place.http().post("runs", json={"key": key, "writer": "a", "project": "digits"})
     listed = await place.get("runs", project="digits")
+    assert {one["name"] for one in listed["items"]} == {"baseline", "baseball"}, "what it was named by is its name"
     assert {one["key"] for one in listed["items"]} == {"baseline", "baseball"}
     table = await place.run(DET, "run", "list", COLUMNS="200")
     assert "baseline" in table
@@ -313,6 +319,8 @@ async def test_anothers_run_is_answered_as_one_that_is_not_there(place: Place) -
             ("GET", f"runs/{run_id}/metrics?name=loss", None),
             ("GET", f"runs/{run_id}/logs", None),
             ("DELETE", f"runs/{run_id}", None),
+            ("DELETE", f"runs/{run_id}?forever=true", None),
+            ("POST", f"runs/{run_id}/restore", None),
             ("POST", f"runs/{run_id}/writers/a/records", {"records": []}),
         ):
             reply = await mallory.request(verb, path, json=body)

@@ -11,6 +11,8 @@ import click
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, moment, say, say_json, table
+from detlab.cli.output.unknown_names import no_such_name
+from detlab.client.operations.runs.media import media_keys
 from detlab.client.tabular import csv_text
 from detlab.media.kinds import FORMATS
 from detlab.schemas.wire.media import MediaView
@@ -58,7 +60,7 @@ def list_media(
       det trial media list 31 --kind image
       det trial media list 31 --key samples --json
     """
-    found = invocation.client.get_trial(trial_id).list_media(key=key, kind=kind, step=step, limit=limit)
+    found = _found(invocation, trial_id, key, kind=kind, step=step, limit=limit)
     none = f"Trial {trial_id} has logged nothing of that kind: core_context.train.report_media(step, {{…}}) does."
     print_media(invocation, found, none)
 
@@ -75,6 +77,21 @@ def print_media(invocation: Invocation, found: Sequence[MediaView], none: str) -
         return
     columns = ("ID", "Step", "Key", "Kind", "Size", "Pixels", "Logged", "Caption")
     table(columns, [_row(one) for one in found], right=("ID", "Step", "Size"))
+
+
+def _found(invocation: Invocation, trial_id: int, key: str | None, **wanted: Any) -> list[MediaView]:
+    """Return the objects that are asked for.
+
+    Raises:
+        NotFound: A key was named that the trial has not logged.
+    """
+    found = invocation.client.get_trial(trial_id).list_media(key=key, **wanted)
+    if key is not None and not found:
+        known = {one.key for one in invocation.client.session.run(media_keys(trial_id))}
+        if key not in known:
+            hint = f"det trial media list {trial_id}"
+            raise no_such_name(f"trial {trial_id} has logged no media of key {key!r}", key, known, hint=hint)
+    return found
 
 
 def _row(one: MediaView) -> tuple[object, ...]:
@@ -110,7 +127,7 @@ def download(
       det trial media download 31 --kind image --step 1000 -o images/
     """
     item = invocation.client.get_trial(trial_id)
-    found = item.list_media(key=key, kind=kind, step=step)
+    found = _found(invocation, trial_id, key, kind=kind, step=step)
     folder = output_dir or Path("media") / str(trial_id)
     print_downloaded(invocation, folder, item.download_media(folder, found))
 
