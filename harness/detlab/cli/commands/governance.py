@@ -1,4 +1,4 @@
-"""`det governance`: what a policy lets each source train, before anything runs; needs no cluster."""
+"""`det governance`: what a policy lets each source train, before anything runs, and what each has trained."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from detlab.cli.commands.registry.evidence import keys, verify, who
 from detlab.errors import DetlabError
 from detlab.schemas.expconf import errors_of, load_yaml
 from detlab.visible import visible
@@ -17,12 +18,12 @@ from detlab.visible import visible
 if TYPE_CHECKING:
     from detlab.governance import Plan
 
-COMMANDS = {"governance": "Show what a policy lets each source of samples train; needs no cluster."}
+COMMANDS = {"governance": "What each source of samples may train, and what a checkpoint was learnt from."}
 
 
 @click.group()
 def governance() -> None:
-    """Show what a policy lets each source of samples train; needs no cluster."""
+    """Show what each source of samples may train, and what a checkpoint was learnt from."""
 
 
 @governance.command(short_help="Compile a policy against a model, and show the matrix.")
@@ -120,3 +121,7 @@ def make_model(target: str) -> Any:
     if not callable(getattr(made, "named_parameters", None)):
         raise DetlabError(f"{visible(target)} made a {type(made).__name__}, which has no named_parameters()")
     return made
+
+
+for one in (keys, verify, who):
+    governance.add_command(one)
