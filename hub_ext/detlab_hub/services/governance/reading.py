@@ -21,7 +21,7 @@ from detlab.schemas.wire.governance.evidence import (
     SourceSummary,
 )
 from detlab_hub.core.rights import ObjectKind
-from detlab_hub.services.base.access import administers, checkpoint_for, no_such, trial_for
+from detlab_hub.services.base.access import administers, checkpoint_named, no_such, trial_for
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.governance.evidence import stored_evidence
@@ -37,24 +37,26 @@ class EvidenceReading(Service):
     """Reads of evidence, by those who may read what it is of; of what was deleted by administrators alone."""
 
     async def of_checkpoint(self, caller: Caller, uuid: str) -> EvidenceView:
-        """Return the evidence of a checkpoint, with what is wrong with it.
+        """Return the evidence of a checkpoint, named by its uuid or how it begins, with what is wrong with it.
 
         Raises:
             NotFound: There is none, or the caller may not read the checkpoint: they cannot tell.
         """
 
         def read(s: Session) -> EvidenceView:
-            if s.get(CheckpointRow, uuid) is not None or not administers(caller, ObjectKind.SITE):
-                checkpoint_for(s, caller, uuid)
-            stored, row = stored_evidence(s, uuid), governance.evidence(s, uuid)
+            outlived = administers(caller, ObjectKind.SITE) and s.get(CheckpointRow, uuid) is None
+            whole = uuid
+            if not outlived or governance.evidence(s, uuid) is None:
+                whole = checkpoint_named(s, caller, uuid).uuid
+            stored, row = stored_evidence(s, whole), governance.evidence(s, whole)
             if stored is None or row is None:
                 raise NotFound(
-                    f"checkpoint {uuid[:80]} has no evidence",
+                    f"checkpoint {whole} has no evidence",
                     hint="what its experiment trained was not governed: docs/how-to/govern-what-sources-train.md",
                 )
             problems = intact(stored, ed25519_check)
             return EvidenceView(
-                checkpoint=uuid,
+                checkpoint=whole,
                 trial_id=row.trial_id,
                 experiment_id=row.experiment_id,
                 steps_completed=row.steps_completed,

@@ -51,7 +51,7 @@ def verify(invocation: Invocation, uuid: str, key: tuple[str, ...]) -> None:
             say(visible(one))
     else:
         said = found.predicate
-        say(f"checkpoint {uuid}: the evidence is in order")
+        say(f"checkpoint {found.checkpoint}: the evidence is in order")
         facts = {
             "signed with": said.get("key_id"),
             "trial": said.get("trial"),

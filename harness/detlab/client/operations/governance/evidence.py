@@ -60,7 +60,7 @@ def learnt_from(uuid: str) -> Flow[LearntFrom]:
     segments: list[LedgerEntry] = []
     matrices: dict[str, MatrixRecord] = {}
     trial: int | None = seen.trial_id
-    wanted = uuid
+    wanted = seen.checkpoint
     for _ in range(_MOST_TRIALS):
         try:
             listed = yield from ledger(trial or 0)
