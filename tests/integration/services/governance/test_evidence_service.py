@@ -259,7 +259,8 @@ async def test_evidence_outlives_its_checkpoint_and_only_readers_see_it(make_wor
     uuid = await trial.save(5)
     reading = trial.world.services[EvidenceReading]
     assert (await reading.of_checkpoint(ALICE, uuid[:8])).checkpoint == uuid
-    for ask in (reading.of_checkpoint(BOB, uuid), reading.of_checkpoint(BOB, uuid[:8]), reading.ledger(BOB, trial.trial_id)):
+    begun = reading.of_checkpoint(BOB, uuid[:8])
+    for ask in (reading.of_checkpoint(BOB, uuid), begun, reading.ledger(BOB, trial.trial_id)):
         with pytest.raises(NotFound) as hidden:
             await ask
         assert "evidence" not in hidden.value.message
