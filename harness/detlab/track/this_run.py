@@ -297,7 +297,7 @@ class Run:
             try:
                 self._media.add(name, max(0, step), place, media_of(one).encode())
             except Exception as error:  # whatever a library raises for an object, or the disk
-                self._problem(f"{name} is not logged: {' '.join(str(error).splitlines())}")
+                self._problem(f"{name} is not logged: {'; '.join(str(error).splitlines())}")
 
     def alert(self, title: str, text: str = "", level: str = "INFO", **_: Any) -> None:
         """Write a line of its own into the output of the run."""
@@ -450,7 +450,11 @@ class Run:
         if left:
             trouble = _trouble(self.folder.path / self._writer)
             why = f" ({trouble})" if trouble else ""
-            first = "Log in: det login URL. " if "no cluster found" in trouble else ""
+            first = (
+                "Log in: det login URL. "
+                if any(one in trouble for one in ("no cluster found", "no cluster is named"))
+                else ""
+            )
             send = f"{first}Send them: det sync {word(self.dir)}"
             say(f"{left} of {self._records.last} records are on disk only{why}. {send}")
         elif unsent:
