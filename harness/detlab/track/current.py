@@ -16,7 +16,7 @@ from detlab.schemas.wire.runs import RUN_KEY_CHARS
 from detlab.track.errors import NoRun, RunFolderError
 from detlab.track.folder import FOLDER_VARIABLE, RUNS_FOLDER, RunDescription, RunFolder, is_run_key
 from detlab.track.in_trial import trial_run
-from detlab.track.records import newest
+from detlab.track.records import has_ended, newest
 from detlab.track.this_run import Mode, Run, RunConfig, RunResults, say
 
 if TYPE_CHECKING:
@@ -201,8 +201,7 @@ def _has_ended(key: str, mode: Mode, above: Any) -> bool:
 
 
 def _writer_has_ended(folder: RunFolder, writer: str) -> bool:
-    exited = any(record.get("kind") == "exit" for record in newest(folder.path / writer)[-1:])
-    return exited or folder.process_of(writer).lives is False
+    return has_ended(folder.path / writer) or folder.process_of(writer).lives is False
 
 
 def _places(above: Any) -> tuple[Path, Path]:
