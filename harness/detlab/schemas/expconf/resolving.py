@@ -10,11 +10,9 @@ from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
 from detlab.schemas.expconf.blocks.stopping import ThresholdStopping
 from detlab.schemas.expconf.checks.check import parse
 from detlab.schemas.expconf.checks.governance import RANKED
+from detlab.schemas.expconf.checks.objectives import NO_WINNER
 from detlab.schemas.expconf.raw import structure
 from detlab.schemas.expconf.raw.merging import merge
-
-ONE_TRIAL = ("single", "custom", "pbt", "pb2")
-"""Searches without a winner that one more trial from new weights would confirm."""
 
 
 def to_dict(config: ExperimentConfig) -> dict[str, Any]:
@@ -61,8 +59,9 @@ def _governed(config: dict[str, Any]) -> dict[str, Any]:
         stopping = config.get("stopping") or []
         if not any(one.get("metric") == metric and one.get("name") == policy["name"] for one in stopping):
             config["stopping"] = [*stopping, policy]
-    if canaries.get("confirm") and searcher.get("confirm") is None and searcher.get("name") not in ONE_TRIAL:
-        searcher["confirm"] = True
+    several = len(searcher.get("metrics") or ()) > 1
+    if canaries.get("confirm") and searcher.get("confirm") is None and not several:
+        searcher |= {} if searcher.get("name") in NO_WINNER else {"confirm": True}
     return config
 
 
