@@ -110,6 +110,11 @@ class Canaries:
         """What may be told of the secret before anything is measured."""
         return commitment(self.secret)
 
+    @property
+    def samples(self) -> list[Any]:
+        """All canaries, planted and held out: a fixed set of the trial on which a model may be looked at."""
+        return [made for one in self._sets for made in one.made]
+
     def plant(self, dataset: Any) -> PlantedDataset:
         """Return a data set with the canaries in it.
 
@@ -167,21 +172,21 @@ class _SourceCanaries:
         rng = generator(of.secret, "content", drawn.source)
         self._source = drawn.source
         self._bases = bases
-        self._made = [self._craft.make(base, rng) for base in bases]
+        self.made = [self._craft.make(base, rng) for base in bases]
         self._secret = of.secret
         self._count = len(drawn.planted)
-        self.planted = dict(zip(drawn.planted, self._made, strict=False))
+        self.planted = dict(zip(drawn.planted, self.made, strict=False))
 
     def losses(self, losses: SampleLosses, batch_size: int, candidates: int) -> CanaryLosses:
         """Return the losses of all canaries, and the rank of each among its variants."""
         rng = generator(self._secret, "variants", self._source)
         others = [
             self._craft.variants(made, base, rng, candidates - 1)
-            for made, base in zip(self._made, self._bases, strict=True)
+            for made, base in zip(self.made, self._bases, strict=True)
         ]
         fewest = min(map(len, others))
         others = [one[:fewest] for one in others]
-        flat = [*self._made, *(variant for one in others for variant in one)]
+        flat = [*self.made, *(variant for one in others for variant in one)]
         found: list[float] = []
         for start in range(0, len(flat), batch_size):
             part = flat[start : start + batch_size]
@@ -189,7 +194,7 @@ class _SourceCanaries:
             if len(told) != len(part):
                 raise GovernanceError.of("SCALAR", f"{len(told)} losses were given for {len(part)} canaries")
             found += told
-        own, rest = found[: len(self._made)], found[len(self._made) :]
+        own, rest = found[: len(self.made)], found[len(self.made) :]
         ranks = [rank(one, rest[at * fewest : (at + 1) * fewest]) for at, one in enumerate(own)] if fewest else []
         half = self._count
         return CanaryLosses(

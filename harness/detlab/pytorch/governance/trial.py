@@ -14,6 +14,7 @@ from detlab.pytorch.data.loader import DataLoader, to_device
 from detlab.pytorch.governance.governed import Governed, parameters_of_models
 from detlab.pytorch.governance.planting import Canaries, LossesRead, numbers_of
 from detlab.pytorch.governance.recording import SegmentRecorder, roster_of
+from detlab.pytorch.governance.spread import MOST_SAMPLES, LayerSpread
 from detlab.pytorch.parallel.unwrapping import bare
 
 
@@ -37,6 +38,7 @@ class GovernedTrial:
     _sample_ids: Any
     """Of `TrainingPosition`, the part beside this one."""
     device: Any
+    models: list[Any]
 
     def __init__(self) -> None:
         self._canaries: Canaries | None = None
@@ -128,10 +130,16 @@ class GovernedTrial:
             batch = collate(list(samples))
             return self._read_losses(trial, to_device(batch, self.device) if moves else batch, len(samples))
 
+        size = self._canary_loader.batch_size or 64
         report: dict[str, Any] = {}
         refused: list[Refusal] = []
         try:
-            report = canaries.measure(losses, batch_size=self._canary_loader.batch_size or 64)
+            report = canaries.measure(losses, batch_size=size)
+            samples = canaries.samples[:MOST_SAMPLES]
+            with LayerSpread(self.models) as spread:
+                for start in range(0, len(samples), size):
+                    losses(samples[start : start + size])
+            report["gov/spread"] = spread.report()
         except GovernanceError as error:
             refused = error.refusals
         report, refused = distributed.broadcast((report, refused))  # ranks may differ in the last bit

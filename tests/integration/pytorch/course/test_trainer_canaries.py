@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from typing import Any
 
 import pytest
@@ -19,6 +21,14 @@ POLICY: dict[str, Any] = {
     "rules": [OPEN],
     "canaries": {"sources": "web", "count": 40, "budget": 0.5, "looks": 1},
 }
+
+
+@pytest.fixture(autouse=True)
+def known_secrets(monkeypatch):
+    """Draw secrets that are the same in each run of a test, and differ within it."""
+    numbers = itertools.count()
+    draw = "detlab.pytorch.governance.planting.secrets.token_bytes"
+    monkeypatch.setattr(draw, lambda size: hashlib.sha256(b"%d" % next(numbers)).digest()[:size])
 
 
 def points(count: int, seed: int, width: int = 24) -> list[tuple[torch.Tensor, int]]:
@@ -97,6 +107,8 @@ def test_a_model_that_learns_by_heart_is_told_by_its_canaries_and_one_that_may_n
     assert told["gov/canary_auc"] > 0.9
     assert told["gov/canary_auc_lcb"] > 0.7
     assert "gov/extraction" not in told
+    assert told["gov/spread"]["layers"] == ["0", "2"]
+    assert all(1 < one <= most for one, most in zip(told["gov/spread"]["dimension"], (24, 5), strict=True))
     closed = [OPEN, {"source": "web", "layers": ".*", "scale": 0.0}]
     told = run(policy={**POLICY, "rules": closed}).told[-1]
     assert told["gov/canary_auc"] < 0.75
@@ -176,7 +188,8 @@ def test_continuations_that_a_model_knows_are_extracted_apart_from_the_area():
     told = trial.told[-1]
     assert told["gov/extraction"] > 0.8
     assert told["gov/extraction_lcb"] > 0.5
-    fresh = run(trial=Reader, policy=policy, model=Characters, data=books, batches=1).told[-1]
+    closed = {**policy, "rules": [OPEN, {"source": "web", "layers": ".*", "scale": 0.0}]}
+    fresh = run(trial=Reader, policy=closed, model=Characters, data=books, batches=20).told[-1]
     assert fresh["gov/extraction_lcb"] < 0.2
     assert fresh["gov/canaries"]["sources"]["web"]["candidates"] == 8
 
@@ -190,7 +203,7 @@ def leaked() -> Any:
     class Leaked(Classifier):
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
             (canaries,) = self.context._canaries._sets
-            inputs, labels = zip(*canaries._made, strict=True)
+            inputs, labels = zip(*canaries.made, strict=True)
             if not self.context._reads_losses:
                 batch = [torch.stack(inputs)[:32], torch.tensor(labels)[:32]]
             return super().train_batch(batch, epoch_idx, batch_idx)
