@@ -16,14 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from detlab.governance.refusals import GovernanceError, Refusal
-from detlab.schemas.canary_bounds import (
+from detlab.schemas.expconf.blocks.governance import CanariesConfig
+from detlab.schemas.expconf.canary_bounds import (
     area,
     area_lower_bound,
     at_least,
     confidence_of_one,
     share_lower_bound,
 )
-from detlab.schemas.expconf.blocks.governance import CanariesConfig
 
 SECRET_BYTES = 32
 LEAKED = 1e-6

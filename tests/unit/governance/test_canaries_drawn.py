@@ -9,7 +9,9 @@ import pytest
 
 from detlab.governance import GovernanceError, Policy
 from detlab.governance.canaries import CanaryLosses, canary_report, commitment, draw, leaks, needs, rank
-from detlab.schemas.canary_bounds import (
+from detlab.schemas.expconf import check, errors_of, resolve
+from detlab.schemas.expconf.blocks.governance import CanariesConfig
+from detlab.schemas.expconf.canary_bounds import (
     area,
     area_lower_bound,
     at_least,
@@ -17,8 +19,6 @@ from detlab.schemas.canary_bounds import (
     share_lower_bound,
     smallest_shown,
 )
-from detlab.schemas.expconf import check, errors_of, resolve
-from detlab.schemas.expconf.blocks.governance import CanariesConfig
 
 POLICY = {
     "sources": [{"name": "trusted"}, {"name": "web"}],

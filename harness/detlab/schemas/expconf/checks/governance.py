@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from detlab.errors import Problem
-from detlab.schemas.canary_bounds import smallest_shown
 from detlab.schemas.expconf.blocks.governance import ANY_SOURCE, MACRO
+from detlab.schemas.expconf.canary_bounds import smallest_shown
 from detlab.schemas.expconf.checks.search_spaces import finite_number
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.patterns import BadPattern, check_pattern
