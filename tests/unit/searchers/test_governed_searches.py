@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_built_in_methods_contract import HALVING
 
 from detlab.schemas.expconf import check, errors_of, resolve
 from detlab_hub.core.searchers import (
@@ -25,6 +26,7 @@ from detlab_hub.core.searchers import (
 )
 from detlab_hub.core.searchers.events import PromotionRequested
 from detlab_hub.core.searchers.objectives import MetricBound
+from detlab_hub.testing.searchers import SearchMethodContract
 
 AUC = "gov/canary_auc_lcb"
 BOUND = {"constraints": {AUC: {"max": 0.65}}}
@@ -223,3 +225,30 @@ def test_what_has_no_winner_confirms_none():
 def test_pauses_of_the_rungs_are_as_ever():
     search = Search(**METHODS[2])
     assert (PauseTrial, 0) in search.kinds(search.report(0, 0.1, 0.5))
+
+
+class Confirmed(SearchMethodContract):
+    stopping: ClassVar = STOP
+    seeds = range(3)
+
+
+class TestRandomConfirmed(Confirmed):
+    config: ClassVar[dict[str, Any]] = {
+        "name": "random",
+        "max_trials": 8,
+        "max_concurrent_trials": 3,
+        "confirm": True,
+        **BOUND,
+    }
+
+
+class TestAshaConfirmed(Confirmed):
+    config: ClassVar[dict[str, Any]] = {"name": "asha", **HALVING, "max_concurrent_trials": 4, "confirm": True, **BOUND}
+
+
+class TestAshaByStoppingConfirmed(Confirmed):
+    config: ClassVar[dict[str, Any]] = {**TestAshaConfirmed.config, "variant": "stopping"}
+
+
+class TestAdaptiveWithSeedsConfirmed(Confirmed):
+    config: ClassVar[dict[str, Any]] = {**TestAshaConfirmed.config, "name": "adaptive_asha", "seeds": 2}
