@@ -8,7 +8,7 @@ import { Ago, Go, Sheet, View } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, Loading, plural, Toggle, useLoaded } from '../common';
 import { CopyButton } from '../common/CopyButton';
 import { nameText } from '../common/text';
-import { useSettled } from '../common/useThrottled';
+import { useSettled } from '../common/loading/useThrottled';
 import { readOnly } from '../view/actions';
 import { Moving, Words } from './Chips';
 import { NewModel } from './dialogs/NewModel';

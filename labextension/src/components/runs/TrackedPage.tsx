@@ -8,7 +8,7 @@ import type { ProjectView, RunView, RunViewList } from '../../state/wire';
 import { View } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, Loading, plural, Table, useLoaded } from '../common';
 import { CopyButton } from '../common/CopyButton';
-import { useRechecked } from '../common/rights';
+import { useRechecked } from '../common/loading/rights';
 import { nameText } from '../common/text';
 import { ColumnPicker } from '../view/ColumnPicker';
 import { useChosen, useColumns } from './columns';

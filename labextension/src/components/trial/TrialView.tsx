@@ -14,7 +14,7 @@ import { endWord, toneState } from '../view/progress';
 import { Missing } from '../view/Missing';
 import { Tabs } from '../view/Tabs';
 import { trialActs } from '../search';
-import { useThrottled } from '../common/useThrottled';
+import { useThrottled } from '../common/loading/useThrottled';
 import { LogView } from '../logs/LogView';
 import { MediaPane } from '../media';
 import { nameText } from '../common/text';
@@ -23,7 +23,7 @@ import { FailureCard } from '../view/FailureCard';
 import { TrialFeed, TrialState } from './feed';
 import { HparamsTab } from './HparamsTab';
 import { MetricsTab } from './MetricsTab';
-import { useGone } from '../common/rights';
+import { useGone } from '../common/loading/rights';
 import { Gone } from '../view/Gone';
 
 export type { TrialTab };

@@ -7,7 +7,7 @@ import type { ModelView, VersionView } from '../../../state/wire';
 import { Go } from '../../admin/parts';
 import { ActionButton, formatAgo, formatBytes, formatTime, Loading, Menu, Notice, useLoaded, useNow } from '../../common';
 import { CopyButton } from '../../common/CopyButton';
-import { useAct } from '../../common/load';
+import { useAct } from '../../common/loading/load';
 import { nameText } from '../../common/text';
 import { Markdown } from '../../view/Markdown';
 import { Gone } from '../../view/Gone';
