@@ -18,3 +18,13 @@ export function CopyButton({ text, label = 'Copy', what }: { text: string; label
     <button type="button" className="det-button" title={what ? `Copy ${what}` : undefined} onClick={() => void copy()}>{label}</button>
   );
 }
+
+/** A few lines of code that are there to be copied. */
+export function Snippet({ text, what }: { text: string; what: string }): ReactElement {
+  return (
+    <div className="det-snippet">
+      <pre tabIndex={0}><code>{text}</code></pre>
+      <CopyButton text={text} what={what} />
+    </div>
+  );
+}

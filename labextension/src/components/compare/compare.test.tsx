@@ -11,7 +11,7 @@ import { xLabel } from '../charts/axes';
 import { projection } from '../charts/layer';
 import { diffOf } from './CompareFiles';
 import { CompareRuns, compareLink } from './index';
-import { DEFAULTS, idsOf, MOST_CHARTS, read, written } from './link';
+import { DEFAULTS, MOST_CHARTS, namesIn, numbersIn, read, written } from './link';
 import { bestPlaces, coloursOf, groupsOf, interpolated, linesOf, sidesOf } from './model';
 import { chosenFields, figureOf, safe } from './plots';
 
@@ -45,7 +45,8 @@ describe('the address of a comparison', () => {
     expect({ ...found, metrics: [] }).toEqual({ ...DEFAULTS, hidden: ['t1'] });
     expect(found.metrics).toHaveLength(MOST_CHARTS);
     expect(written(found)).not.toContain('secret');
-    expect(idsOf('12, 15;x 12 -3 99999999999999999999')).toEqual([12, 15, 3]);
+    expect(numbersIn('12, 15;x 12 -3 99999999999999999999')).toEqual({ found: [12, 15], wrong: ['x', '-3', '99999999999999999999'] });
+    expect(namesIn('3f9a, my-run.2 ../x <b>')).toEqual({ found: ['3f9a', 'my-run.2'], wrong: ['../x', '<b>'] });
   });
 });
 
@@ -157,7 +158,7 @@ describe('the page', () => {
 });
 
 const run = (id: number, hparams: Record<string, unknown>, more = {}): RunComparison['runs'][number] => ({
-  kind: 'trial', id, experiment_id: 1, name: 'x', owner: 'alice', labels: [], state: 'COMPLETED', trial_ids: [id], index: 0, seed: 0, seeds: 1, metric: 'loss',
+  kind: 'trial', id, run_id: '', experiment_id: 1, name: 'x', owner: 'alice', labels: [], state: 'COMPLETED', trial_ids: [id], index: 0, seed: 0, seeds: 1, metric: 'loss',
   smaller_is_better: true, best: null, deviation: null, hparams, steps_completed: 0, created_at: 0, started_at: 100, ended_at: null, bundle: null, shortened: [], ...more
 });
 const curve = (trial: number, steps: number[], values: number[]): SeriesView =>
@@ -194,7 +195,7 @@ describe('lines', () => {
   it('begin at the start of each run, at the time of day, or count epochs', () => {
     const sides = sidesOf([run(1, {})]);
     const series = [curve(1, [1, 2, 30], [1, 1, 1])];
-    const epochs = new Map([[1, curve(1, [0, 20], [0, 4])]]);
+    const epochs = new Map([['t1', curve(1, [0, 20], [0, 4])]]);
     const places = (x: 'time' | 'wall' | 'epochs'): number[] => linesOf(sides, series, epochs, { ...DEFAULTS, x })[0]!.curve.times;
     expect(places('time')).toEqual([10, 20, 300]);
     expect(places('wall')).toEqual([110, 120, 400]);
@@ -247,7 +248,7 @@ describe('texts', () => {
 
 describe('figures', () => {
   const data = (name: string): RunComparison => ({
-    runs: [], absent_trials: [], absent_experiments: [], config: [], metrics_left_out: 0, next: null,
+    runs: [], absent_trials: [], absent_experiments: [], absent_runs: [], config: [], metrics_left_out: 0, next: null,
     hyperparameters: [{ name, values: [1, 2], same: false }, { name: 'opt', values: ['<b>', 'a'], same: false }],
     metrics: [{ group: 'validation', name: 'loss', smaller_is_better: true, values: [1, 'Infinity' as const].map(best => ({ best, last: 1, min: 1, max: 1, deviation: null })) }]
   });

@@ -22,7 +22,7 @@ import { LabelHistory } from './LabelHistory';
 import { closedModel, ownersModel, referenceTo } from './model';
 import { modelPath } from './paths';
 import { useModelEvents } from './useModelEvents';
-import { Metadata } from './Values';
+import { Metadata } from '../view/Values';
 import { Versions } from './versions/Versions';
 
 type Tab = 'versions' | 'labels' | 'metadata' | 'sharing';

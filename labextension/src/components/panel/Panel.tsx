@@ -64,7 +64,7 @@ function Sections({ filter }: { filter: string }): ReactElement {
       <Section title="My work" count={active ? `${active} active` : ''}>
         <FilteredWork filter={filter} />
         <p className="det-fold">
-          <span>All <Go to={{ kind: 'runs', table: 'experiments' }}>experiments</Go>, <Go to={{ kind: 'runs', table: 'trials' }}>trials</Go>, <Go to={{ kind: 'tracked' }}>runs from anywhere</Go></span>
+          <span>All <Go to={{ kind: 'runs', table: 'experiments' }}>experiments</Go>, <Go to={{ kind: 'runs', table: 'trials' }}>trials</Go>, <Go to={{ kind: 'tracked' }}>runs from anywhere</Go>, <Go to={{ kind: 'artifacts' }}>artifacts</Go></span>
         </p>
       </Section>
       <Section title="Queue" count={waiting ? String(waiting) : ''}><Queue filter={filter} /></Section>

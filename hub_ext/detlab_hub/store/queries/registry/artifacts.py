@@ -105,6 +105,22 @@ def aliases_of(s: Session, version_ids: Sequence[int]) -> dict[int, list[str]]:
     return found
 
 
+def pointing(s: Session, artifact_ids: Sequence[int]) -> dict[int, dict[str, int]]:
+    """Return the aliases of artifacts with the numbers of the versions that have them, by artifact."""
+    found: dict[int, dict[str, int]] = {}
+    row = ArtifactAliasRow
+    for part in chunks(list(artifact_ids)):
+        query = (
+            select(row.artifact_id, row.alias, ArtifactVersionRow.version)
+            .join(ArtifactVersionRow, ArtifactVersionRow.id == row.version_id)
+            .where(row.artifact_id.in_(part))
+            .order_by(row.alias)
+        )
+        for key, alias, number in s.execute(query):
+            found.setdefault(key, {})[alias] = number
+    return found
+
+
 def put_alias(s: Session, artifact_id: int, alias: str, version_id: int) -> None:
     """Give an alias to a version, and take it from the one that had it."""
     s.merge(ArtifactAliasRow(artifact_id=artifact_id, alias=normal(clean_text(alias)), version_id=version_id))

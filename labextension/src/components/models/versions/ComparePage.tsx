@@ -12,7 +12,7 @@ import { OwnLabels } from '../Chips';
 import { CodeDiff } from './CodeDiff';
 import { bestOf, direction, modelOf, untwinned, versionsOf } from '../model';
 import { modelPath } from '../paths';
-import { valueText } from '../Values';
+import { valueText } from '../../view/Values';
 
 export function ComparePage({ model, versions }: { model: string; versions: readonly string[] }): ReactElement {
   const { api, navigate } = useApp();
