@@ -10,6 +10,8 @@ from detlab.schemas.wire.views import SeriesView
 
 MOST_RUNS = 50
 """Trials, experiments and runs of one comparison."""
+SHORT_ID = 8
+"""Characters of the id of a run in the names of columns."""
 MOST_CURVE_TRIALS = 200
 """Trials and runs whose curves one request may ask for."""
 
@@ -55,6 +57,11 @@ class ComparedRun(Wire):
     """Digest of its code."""
     shortened: list[str] = []
     """Fields of which only a part is here, because they are long."""
+
+    @property
+    def title(self) -> str:
+        """What tables and legends call it: its kind and number; of a run how its id begins."""
+        return f"{self.kind} {self.run_id[:SHORT_ID] if self.kind == 'run' else self.id}"
 
 
 class RunSummary(Wire):
