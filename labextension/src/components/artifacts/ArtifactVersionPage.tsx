@@ -124,5 +124,5 @@ function Runs({ version }: { version: ArtifactVersionView }): ReactElement {
 /** A run that is a trial leads to the trial. */
 function RunLink({ id }: { id: string }): ReactElement {
   const trial = /^0{16}/.test(id) ? Number.parseInt(id, 16) : null;
-  return trial === null ? <Go to={{ kind: 'run', id }}>Run {nameText(id, 12)}</Go> : <Go to={{ kind: 'trial', id: trial }}>Trial {trial}</Go>;
+  return trial === null ? <Go to={{ kind: 'run', id }}>Run {nameText(id.slice(0, 12))}</Go> : <Go to={{ kind: 'trial', id: trial }}>Trial {trial}</Go>;
 }

@@ -3,6 +3,7 @@
 import { ReactElement } from 'react';
 
 import { useApp } from '../../state/context';
+import { visible } from './text';
 
 export function CopyButton({ text, label = 'Copy', what }: { text: string; label?: string; what?: string }): ReactElement {
   const { notify } = useApp();
@@ -23,7 +24,7 @@ export function CopyButton({ text, label = 'Copy', what }: { text: string; label
 export function Snippet({ text, what }: { text: string; what: string }): ReactElement {
   return (
     <div className="det-snippet">
-      <pre tabIndex={0}><code>{text}</code></pre>
+      <pre tabIndex={0}><code>{visible(text)}</code></pre>
       <CopyButton text={text} what={what} />
     </div>
   );

@@ -38,7 +38,7 @@ export function keyOfRun(run: Pick<ComparedRun, 'kind' | 'id' | 'run_id'>): stri
 }
 
 export function sidesOf(runs: readonly ComparedRun[]): Side[] {
-  return runs.map(run => ({ key: keyOfRun(run), run, name: run.kind === 'run' ? `run ${nameText(run.run_id, 8)}` : `${run.kind} ${run.id}`, hparams: flatten(run.hparams) }));
+  return runs.map(run => ({ key: keyOfRun(run), run, name: run.kind === 'run' ? `run ${nameText(run.run_id.slice(0, 8))}` : `${run.kind} ${run.id}`, hparams: flatten(run.hparams) }));
 }
 
 export function placeOfSide({ run }: Side): Place {
