@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from detlab.client import Client
 from detlab_hub.services.comparison.sides import placed, setting
 from detlab_hub.services.views import pages
+from detlab_magics import comparing as magic
+from detlab_magics.errors import MagicError
 
 
 @pytest.fixture
@@ -16,6 +25,7 @@ def db_url(sqlite_url: str) -> str:
     return sqlite_url
 
 
+DET = os.fspath(Path(sys.executable).with_name("det"))
 METRICS = {"loss": [0.9, 0.5], "val_acc": [0.1, 0.8], "validation/f1": [0.2, 0.3], "system/cpu": [50.0, 60.0]}
 
 
@@ -118,6 +128,44 @@ async def test_a_run_that_is_a_trial_is_compared_as_the_trial_and_bounds_hold(do
     assert [(one["kind"], one["id"]) for one in found["runs"]] == [("trial", trial.id)]
     for query in ({"runs": ""}, {"runs": "x" * 129}, {"runs": ",".join(f"run{i}" for i in range(51))}):
         await compared(alice, status=422, **query)
+
+
+async def test_det_the_sdk_and_the_magic_name_runs(door: Any, tmp_path: Any) -> None:
+    alice = door.of("alice")
+    runs = [await logged(alice, "first", lr="0.1"), await logged(alice, "second", lr="0.2")]
+    told = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DET_URL": door.base, "DET_TOKEN": "user:alice"}
+
+    async def det(*words: str, code: int = 0) -> str:
+        pipe = asyncio.subprocess.PIPE
+        here = {"env": told, "cwd": tmp_path, "stdout": pipe, "stderr": pipe}
+        process = await asyncio.create_subprocess_exec(DET, *words, **here)
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+        assert process.returncode == code, err.decode() + out.decode()
+        return out.decode() + err.decode()
+
+    lines = [line.split() for line in (await det("run", "compare", runs[0], runs[1][:10], "nowhere")).splitlines()]
+    assert ["Run", "run", runs[0][:8], "run", runs[1][:8]] in lines
+    assert ["lr", "0.1", "0.2"] in lines
+    assert ["validation.val_acc", "0.8", "0.8"] in lines
+    assert ["run", "nowhere:", "not", "there,", "or", "not", "yours", "to", "see"] in lines
+    said = json.loads(await det("experiment", "compare", "--run", runs[0], "--metric", "f1", "--json"))
+    assert [row["name"] for row in said["metrics"]] == ["f1"]
+    assert "name experiments" in await det("experiment", "compare", code=2)
+
+    def in_a_notebook() -> tuple[Any, str]:
+        with Client(door.base, "user:alice") as client:
+            curves = client.compare_curves(runs=runs, metrics=["val_acc"])
+            assert [(one.run_id, one.values) for one in curves] == [(run, [0.1, 0.8]) for run in runs]
+            figure, tables = magic.compare(SimpleNamespace(client=lambda: client), (), runs=[*runs, "nowhere"])
+            with pytest.raises(MagicError, match="none of the runs nowhere is there"):
+                magic.compare(SimpleNamespace(client=lambda: client), (), runs=["nowhere"])
+            with pytest.raises(MagicError, match="name what is to be compared"):
+                magic.compare(SimpleNamespace(client=lambda: client), ())
+            return figure, repr(tables)
+
+    figure, tables = await asyncio.to_thread(in_a_notebook)
+    assert {trace.name for trace in figure.data} == {f"run {run[:8]}" for run in runs}
+    assert "run nowhere: not there, or not yours to see" in tables
 
 
 def test_params_are_what_they_were_before_they_became_texts() -> None:
