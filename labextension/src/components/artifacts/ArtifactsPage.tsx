@@ -93,13 +93,13 @@ with det.init(project="vision") as run:
 const COMMAND = 'det artifact log cats data/cats';
 
 /** How the first one is made. */
-function FirstArtifact(): ReactElement {
+export function FirstArtifact({ short = false }: { short?: boolean }): ReactElement {
   return (
     <EmptyState title="No artifacts yet.">
       <p>An artifact is a folder with a name. Each time it is logged it becomes a version, and the runs that make and use it are kept with it.</p>
       <div className="det-first-ways">
-        <p>In a script or a notebook, anywhere:</p>
-        <Snippet text={SCRIPT} what="the lines" />
+        {!short && <p>In a script or a notebook, anywhere:</p>}
+        {!short && <Snippet text={SCRIPT} what="the lines" />}
         <p>In a terminal:</p>
         <Snippet text={COMMAND} what="the command" />
       </div>

@@ -10,6 +10,7 @@ import { pathOf, placeOf } from '../../hub/router';
 import { type Api, ApiError } from '../../state/api';
 import { show, type Shown } from '../../testing/app';
 import { overview } from '../../testing/fixtures';
+import { Panel } from '../panel';
 import { ArtifactPage, ArtifactsPage, ArtifactVersionPage, RunArtifacts, runOfTrial } from './index';
 import { artifactsPath, downloadCommand, useCode } from './paths';
 
@@ -151,6 +152,16 @@ describe('the artifacts of a run', () => {
     show(<RunArtifacts run={RUN} round={0} over={false} />, { overview: overview(), [`runs/${RUN}/artifacts`]: page([]) });
     expect(await screen.findByText('No artifacts yet.')).toBeTruthy();
   });
+});
+
+it('the panel has the newest, those that fit its filter', async () => {
+  const { done } = show(<Panel />, { ...answers, models: { items: [], after: null } });
+    const list = await screen.findByRole('list', { name: 'Artifacts' });
+    expect(within(list).getAllByRole('listitem')).toHaveLength(2);
+    fireEvent.click(screen.getByRole('button', { name: 'All artifacts' }));
+    expect(done.at(-1)).toBe(`navigate ${JSON.stringify({ kind: 'artifacts' })}`);
+    fireEvent.change(screen.getByLabelText('Filter'), { target: { value: 'lines' } });
+    expect(within(list).getAllByRole('listitem')).toHaveLength(1);
 });
 
 it('addresses lead back to their places', () => {
