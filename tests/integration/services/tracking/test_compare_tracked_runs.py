@@ -156,11 +156,12 @@ async def test_det_the_sdk_and_the_magic_name_runs(door: Any, tmp_path: Any) -> 
         with Client(door.base, "user:alice") as client:
             curves = client.compare_curves(runs=runs, metrics=["val_acc"])
             assert [(one.run_id, one.values) for one in curves] == [(run, [0.1, 0.8]) for run in runs]
-            figure, tables = magic.compare(SimpleNamespace(client=lambda: client), (), runs=[*runs, "nowhere"])
+            session: Any = SimpleNamespace(client=lambda: client)
+            figure, tables = magic.compare(session, (), runs=[*runs, "nowhere"])
             with pytest.raises(MagicError, match="none of the runs nowhere is there"):
-                magic.compare(SimpleNamespace(client=lambda: client), (), runs=["nowhere"])
+                magic.compare(session, (), runs=["nowhere"])
             with pytest.raises(MagicError, match="name what is to be compared"):
-                magic.compare(SimpleNamespace(client=lambda: client), ())
+                magic.compare(session, ())
             return figure, repr(tables)
 
     figure, tables = await asyncio.to_thread(in_a_notebook)
