@@ -31,8 +31,8 @@ export function addCommands(
   });
   lab.commands.addCommand('detlab:compare', {
     label: args => (args['isPalette'] ? 'Compare Runs' : 'Compare runs'),
-    caption: 'Show trials or experiments side by side',
-    execute: args => lab.commands.execute(OPEN, compareLink({ trials: numbersOf(args['trials']), experiments: numbersOf(args['experiments']) }))
+    caption: 'Show trials, experiments or runs side by side',
+    execute: args => lab.commands.execute(OPEN, compareLink({ trials: numbersOf(args['trials']), experiments: numbersOf(args['experiments']), runs: textsOf(args['runs']) }))
   });
   for (const table of ['experiments', 'trials'] as const) {
     lab.commands.addCommand(`detlab:all-${table}`, {
@@ -68,6 +68,10 @@ export function addCommands(
 
 function numbersOf(value: unknown): number[] {
   return Array.isArray(value) ? value.filter((one): one is number => typeof one === 'number' && Number.isSafeInteger(one) && one >= 0) : [];
+}
+
+function textsOf(value: unknown): string[] {
+  return Array.isArray(value) ? value.filter((one): one is string => typeof one === 'string') : [];
 }
 
 /** Put the commands where people look for them. */
