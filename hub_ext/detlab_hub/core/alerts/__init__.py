@@ -6,6 +6,6 @@ Pure: rows are read, alerts written and messages sent elsewhere.
 from __future__ import annotations
 
 from detlab_hub.core.alerts.index import AlertRule, AlertSubject, RuleIndex, RuleScope
-from detlab_hub.core.alerts.judging import Judged, RuleMark, judge
+from detlab_hub.core.alerts.judging import RuleMark, RuleVerdict, judge
 
-__all__ = ["AlertRule", "AlertSubject", "Judged", "RuleIndex", "RuleMark", "RuleScope", "judge"]
+__all__ = ["AlertRule", "AlertSubject", "RuleIndex", "RuleMark", "RuleScope", "RuleVerdict", "judge"]

@@ -25,14 +25,14 @@ class RuleMark:
 
 
 @dataclass(frozen=True)
-class Judged:
+class RuleVerdict:
     """The outcome: what the rule remembers now, and the text of its alert; empty: there is none."""
 
     mark: RuleMark
     text: str = ""
 
 
-def judge(kind: str, amount: float, mark: RuleMark, value: float, *, smaller_is_better: bool) -> Judged:
+def judge(kind: str, amount: float, mark: RuleMark, value: float, *, smaller_is_better: bool) -> RuleVerdict:
     """Judge a validation.
 
     Args:
@@ -47,26 +47,26 @@ def judge(kind: str, amount: float, mark: RuleMark, value: float, *, smaller_is_
     return _plateau(amount, mark, value, smaller_is_better=smaller_is_better)
 
 
-def _improved(amount: float, mark: RuleMark, value: float, *, smaller_is_better: bool) -> Judged:
+def _improved(amount: float, mark: RuleMark, value: float, *, smaller_is_better: bool) -> RuleVerdict:
     if not math.isfinite(value):
-        return Judged(mark)
+        return RuleVerdict(mark)
     if mark.value is None:
-        return Judged(replace(mark, value=value))
+        return RuleVerdict(replace(mark, value=value))
     gain = mark.value - value if smaller_is_better else value - mark.value
     # From 0 there are no percent: there, whatever is better counts.
     if gain <= 0.0 or gain < abs(mark.value) * amount / 100.0:
-        return Judged(mark)
-    return Judged(replace(mark, value=value), f"{mark.value:.6g} before, {value:.6g} now")
+        return RuleVerdict(mark)
+    return RuleVerdict(replace(mark, value=value), f"{mark.value:.6g} before, {value:.6g} now")
 
 
-def _plateau(amount: float, mark: RuleMark, value: float, *, smaller_is_better: bool) -> Judged:
+def _plateau(amount: float, mark: RuleMark, value: float, *, smaller_is_better: bool) -> RuleVerdict:
     better = math.isfinite(value) and (
         mark.value is None or (value < mark.value if smaller_is_better else value > mark.value)
     )
     if better:
-        return Judged(RuleMark(value=value))
+        return RuleVerdict(RuleMark(value=value))
     count = mark.count + 1
     if mark.told or count < amount:
-        return Judged(replace(mark, count=count))
+        return RuleVerdict(replace(mark, count=count))
     best = "" if mark.value is None else f"; the best is {mark.value:.6g}"
-    return Judged(replace(mark, count=count, told=True), f"{count} validations without a better value{best}")
+    return RuleVerdict(replace(mark, count=count, told=True), f"{count} validations without a better value{best}")

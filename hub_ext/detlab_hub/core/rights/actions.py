@@ -126,7 +126,6 @@ class Action(StrEnum):
     ALERT_RULE_SET = "alert_rule.set"
     ALERT_RULE_REMOVE = "alert_rule.remove"
     WEBHOOK_CREATE = "webhook.create"
-    WEBHOOK_USE = "webhook.use"
     WEBHOOK_TEST = "webhook.test"
     WEBHOOK_DELETE = "webhook.delete"
     SIGNING_KEY_ROTATE = "signing_key.rotate"
@@ -323,9 +322,6 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.ALERT_RULE_SET: ActionRule((), _NONE, THEMSELVES, "make a rule by which one is told of what one may read"),
     Action.ALERT_RULE_REMOVE: ActionRule((ObjectKind.ALERT_RULE,), _OWN, THEMSELVES, "remove a rule for alerts"),
     Action.WEBHOOK_CREATE: ActionRule((), _NONE, THEMSELVES, "make a webhook"),
-    Action.WEBHOOK_USE: ActionRule(
-        (ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "have a rule's alerts sent to it", Action.ALERT_RULE_SET
-    ),
     Action.WEBHOOK_TEST: ActionRule((ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "have a call sent to it"),
     Action.WEBHOOK_DELETE: ActionRule((ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "delete it with its rules and calls"),
     Action.SIGNING_KEY_ROTATE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "sign evidence with a new key"),

@@ -148,7 +148,7 @@ def own_webhook(s: Session, caller: Caller, hook_id: int) -> HookRow:
     Raises:
         NotFound: It is none of theirs.
     """
-    row = webhook_for(s, caller, str(hook_id), Action.WEBHOOK_USE)
+    row = webhook_for(s, caller, str(hook_id))
     if not owns(caller, row.owner):
         raise NotFound(f"you have no webhook {hook_id}", hint="det webhook list")
     return row

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Unavailable
@@ -236,7 +235,7 @@ def _write(unit: UnitOfWork, seen: _Seen, upto: int) -> None:
 
 def _forget_cursor(unit: UnitOfWork) -> bool:
     """Forget the cursor where there are no rules: nothing is evaluated, and no event kept for it."""
-    if unit.session.scalar(select(AlertRuleRow.id).limit(1)) is not None:
+    if alerts.any_rule(unit.session):
         return False
     consumers.forget(unit.session, CURSOR)
     return True

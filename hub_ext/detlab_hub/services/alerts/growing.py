@@ -7,39 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, case, func, or_, select
 from sqlalchemy.orm import Session
 
-from detlab.schemas.wire import AllocationState, ExperimentState
 from detlab_hub.core.alerts import AlertRule, AlertSubject, RuleIndex, RuleMark, RuleScope
 from detlab_hub.services.admission import storage_quotas
 from detlab_hub.services.notify.telling import Said
 from detlab_hub.services.views import budget_views
 from detlab_hub.store.queries import jobs
 from detlab_hub.store.queries.notify import alerts
-from detlab_hub.store.tables import AllocationRow, ExperimentRow
 
 Grown = Iterator[tuple[AlertRule, int, RuleMark, Said | None]]
 """(rule, experiment, what the rule remembers now, what is told)"""
 Look = Callable[[Session, Sequence[AlertRule], float], Grown]
-_ACTIVE = ExperimentState.ACTIVE.value
-_NOT_PLACED = (AllocationState.PENDING.value,)
-_RUNNING = tuple(one.value for one in AllocationState if one.name not in {"PENDING", "TERMINATED"})
 MOST = 1000
 """Experiments that one look tells of; further ones follow with the next."""
 
 
 def waiting(s: Session, rules: Sequence[AlertRule], now: float) -> Grown:
     """Look at experiments of which nothing runs, since something of them waits."""
-    shortest = min(rule.amount for rule in rules)
-    row = AllocationRow
-    since = func.min(case((row.state.in_(_NOT_PLACED), row.requested_at)))
-    query = select(row.experiment_id, since.label("since")).join(ExperimentRow, ExperimentRow.id == row.experiment_id)
-    query = query.where(row.state.in_((*_NOT_PLACED, *_RUNNING)), ExperimentRow.state == _ACTIVE, _watched(rules))
-    query = query.group_by(row.experiment_id).having(
-        func.sum(case((row.state.in_(_RUNNING), 1), else_=0)) == 0, since <= now - shortest
-    )
-    found = {one.experiment_id: one.since for one in s.execute(query.limit(MOST))}
+    found = alerts.waiting_since(s, _watched(rules), now - min(rule.amount for rule in rules), MOST)
     for rule, subject, mark in _matched(s, rules, "waiting", list(found)):
         begun = found[subject.experiment_id]
         if now - begun < rule.amount or mark.value == begun:
@@ -51,10 +37,7 @@ def waiting(s: Session, rules: Sequence[AlertRule], now: float) -> Grown:
 
 def budget(s: Session, rules: Sequence[AlertRule], now: float) -> Grown:
     """Look at `searcher.budget` of experiments, and, for rules about all that is one's own, at one's quotas."""
-    query = select(ExperimentRow).where(
-        ExperimentRow.state == _ACTIVE, ExperimentRow.budget.is_not(None), _watched(rules)
-    )
-    rows = {row.id: row for row in s.scalars(query.limit(MOST))}
+    rows = alerts.with_budget(s, _watched(rules), MOST)
     for rule, subject, mark in _matched(s, rules, "budget", list(rows)):
         if mark.told:
             continue
@@ -92,18 +75,12 @@ def _binds(kind: str, name: str, owner: str, groups: Sequence[str]) -> bool:
     return owner == name if kind == jobs.USER else name in groups
 
 
-def _watched(rules: Sequence[AlertRule]) -> ColumnElement[bool]:
-    """Return the condition on experiments that any of some rules looks at."""
-    row, by = ExperimentRow, dict[RuleScope, set[str | int]]()
+def _watched(rules: Sequence[AlertRule]) -> dict[RuleScope, set[str | int]]:
+    """Return whose experiments, and which, any of some rules looks at."""
+    found: dict[RuleScope, set[str | int]] = {}
     for rule in rules:
-        by.setdefault(rule.scope, set()).add(rule.owner if rule.scope is RuleScope.OWNER else rule.key)
-    columns = {
-        RuleScope.OWNER: row.owner,
-        RuleScope.EXPERIMENT: row.id,
-        RuleScope.PROJECT: row.project_id,
-        RuleScope.WORKSPACE: row.workspace_id,
-    }
-    return or_(*(columns[scope].in_(sorted(keys, key=str)) for scope, keys in by.items()))
+        found.setdefault(rule.scope, set()).add(rule.owner if rule.scope is RuleScope.OWNER else rule.key)
+    return found
 
 
 def _matched(

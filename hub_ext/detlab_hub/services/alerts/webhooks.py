@@ -23,7 +23,7 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.alerts.alerts import add_rule, rule_views
 from detlab_hub.services.alerts.evaluation import AlertEvaluation
 from detlab_hub.services.base import audit
-from detlab_hub.services.base.access import check_may_ask, owns, person, webhook_for
+from detlab_hub.services.base.access import check_may_ask, has_secrets_of, person, webhook_for
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.outgoing import Outgoing, OutgoingError
@@ -178,7 +178,9 @@ class Webhooks(Service):
         def look(s: Session) -> WebhookCallList:
             row = webhook_for(s, caller, name)
             ids = webhooks.calls_page(s, webhooks.target_of(row.id), limit + 1, before)
-            make: Callable[[Sequence[WebhookRow]], list[WebhookCallView]] = _calls if owns(caller, row.owner) else _bare
+            make: Callable[[Sequence[WebhookRow]], list[WebhookCallView]] = (
+                _calls if has_secrets_of(caller, row.owner) else _bare
+            )
             items, last = pages.of_rows(s, WebhookRow, ids, limit, make)
             return WebhookCallList(items=items, next=None if last is None else last.id)
 
@@ -198,7 +200,7 @@ def _views(s: Session, caller: Caller, rows: Sequence[HookRow]) -> list[WebhookV
     found = []
     for row in rows:
         waiting, failed = calls.get(row.id, (0, 0))
-        mine = owns(caller, row.owner)
+        mine = has_secrets_of(caller, row.owner)
         found.append(
             WebhookView(
                 id=row.id,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from sqlalchemy import ColumnElement, delete, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, case, delete, false, func, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
+from detlab.schemas.wire import AllocationState, ExperimentState
 from detlab_hub.core.alerts import AlertRule, AlertSubject, RuleMark, RuleScope
 from detlab_hub.core.rights import ObjectKind, Person
 from detlab_hub.store.queries.rights import visible, visible_experiments
 from detlab_hub.store.queries.statements import chunks
-from detlab_hub.store.tables import AlertMarkRow, AlertRow, AlertRuleRow, ExperimentRow, TrackedRunRow
+from detlab_hub.store.tables import AlertMarkRow, AlertRow, AlertRuleRow, AllocationRow, ExperimentRow, TrackedRunRow
 
 UNREAD = 100
 """Unread alerts are counted up to here."""
@@ -170,3 +171,46 @@ def put_marks(s: Session, changed: Mapping[tuple[int, int], RuleMark]) -> None:
             row = AlertMarkRow(rule_id=rule_id, experiment_id=experiment_id)
             s.add(row)
         row.value, row.count, row.told = mark.value, mark.count, mark.told
+
+
+# --- what grows by itself
+
+_ACTIVE = ExperimentState.ACTIVE.value
+_PENDING = AllocationState.PENDING.value
+_RUNNING = [one.value for one in AllocationState if one.value not in {_PENDING, AllocationState.TERMINATED.value}]
+Watched = Mapping[RuleScope, Collection[str | int]]
+"""Whose experiments, and which, are looked at."""
+
+
+def waiting_since(s: Session, watched: Watched, before: float, limit: int) -> dict[int, float]:
+    """Return since when something of experiments waits of which nothing runs, if that is since `before`."""
+    row = AllocationRow
+    since = func.min(case((row.state == _PENDING, row.requested_at)))
+    runs = func.sum(case((row.state.in_(_RUNNING), 1), else_=0))
+    query = select(row.experiment_id, since).join(ExperimentRow, ExperimentRow.id == row.experiment_id)
+    query = query.where(row.state.in_([_PENDING, *_RUNNING]), ExperimentRow.state == _ACTIVE, _any_of(watched))
+    query = query.group_by(row.experiment_id).having(runs == 0, since <= before).limit(limit)
+    return {experiment_id: begun for experiment_id, begun in s.execute(query)}
+
+
+def with_budget(s: Session, watched: Watched, limit: int) -> dict[int, ExperimentRow]:
+    """Return the active experiments with a budget, by their ids."""
+    row = ExperimentRow
+    query = select(row).where(row.state == _ACTIVE, row.budget.is_not(None), _any_of(watched)).limit(limit)
+    return {one.id: one for one in s.scalars(query)}
+
+
+def _any_of(watched: Watched) -> ColumnElement[bool]:
+    row = ExperimentRow
+    columns = {
+        RuleScope.OWNER: row.owner,
+        RuleScope.EXPERIMENT: row.id,
+        RuleScope.PROJECT: row.project_id,
+        RuleScope.WORKSPACE: row.workspace_id,
+    }
+    return or_(false(), *(columns[scope].in_(sorted(keys, key=str)) for scope, keys in watched.items()))
+
+
+def any_rule(s: Session) -> bool:
+    """Whether there is a rule."""
+    return s.scalar(select(AlertRuleRow.id).limit(1)) is not None
