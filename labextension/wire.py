@@ -28,6 +28,7 @@ from detlab.schemas.wire import (
     storage,
     workspaces,
 )
+from detlab.schemas.wire.notify import alerts, webhooks
 
 TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
 RECEIVED = (
@@ -44,6 +45,7 @@ RECEIVED = (
     *(workspaces.WorkspaceList, workspaces.MemberList, projects.ProjectList),
     *(finding.FoundTrials, finding.ExperimentPage, finding.Completions, saved_views.SavedViewList),
     *(media.MediaPage, media.MediaKeyList, media.MediaStepList),
+    *(alerts.AlertList, alerts.UnreadAlerts, alerts.AlertRuleList, webhooks.WebhookList),
     *(runs.RunViewList, runs.RunCurveList, runs.RunFileList),
     batches.BatchReply,
 )
@@ -54,7 +56,7 @@ SENT = (
     batches.BatchRequest,
     *(workspaces.CreateWorkspace, workspaces.EditWorkspace, workspaces.MemberRequest),
     *(projects.CreateProject, projects.EditProject, projects.MoveExperiment, wire.EditExperiment),
-    *(projects.MoveModel, continuing.ContinueExperiment),
+    *(projects.MoveModel, continuing.ContinueExperiment, alerts.ReadAlerts),
 )
 HEAD = """/** The wire models (detlab.schemas). Made by labextension/wire.py: do not edit. */
 

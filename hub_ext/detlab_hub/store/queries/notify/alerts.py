@@ -190,7 +190,7 @@ def waiting_since(s: Session, watched: Watched, before: float, limit: int) -> di
     query = select(row.experiment_id, since).join(ExperimentRow, ExperimentRow.id == row.experiment_id)
     query = query.where(row.state.in_([_PENDING, *_RUNNING]), ExperimentRow.state == _ACTIVE, _any_of(watched))
     query = query.group_by(row.experiment_id).having(runs == 0, since <= before).limit(limit)
-    return {experiment_id: begun for experiment_id, begun in s.execute(query)}
+    return {one[0]: one[1] for one in s.execute(query)}
 
 
 def with_budget(s: Session, watched: Watched, limit: int) -> dict[int, ExperimentRow]:
