@@ -6,6 +6,7 @@ after a crash nothing is told twice and nothing is left out. Without rules nothi
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,8 @@ KEPT_MARKS = 50_000
 WRITE_AFTER = 2000
 """Events without an alert after which the cursor is written."""
 LOOK_AGAIN = 30.0
+PAUSE = 1.0
+"""Seconds between two looks at the event log that have found all there was."""
 ENDS = {ExperimentState.COMPLETED.value: "completed", ExperimentState.ERROR.value: "failed"}
 OF_METRICS = ("improved", "plateau")
 _log = logging.getLogger(__name__)
@@ -83,6 +86,7 @@ class AlertEvaluation(Service):
                     await self.look()
                 if not more:
                     await wait_until(news, LOOK_AGAIN)
+                    await asyncio.sleep(PAUSE)  # so that many commits are one look
 
     async def step(self) -> bool:
         """Evaluate what comes next in the event log; return whether there may be more.

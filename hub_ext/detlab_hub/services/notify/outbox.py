@@ -51,8 +51,10 @@ MOST_AT_ONCE, MOST_OF_OWNER = 40, 4
 """Receivers that are called side by side, and those of one owner."""
 MOST_WAITING = 1000
 """Calls of a user's webhook that wait; further ones are dropped, and the webhook says so."""
+PAUSE = 0.5
+"""Seconds between two looks for calls that are due, of which the first has found none."""
 LOOK_AGAIN = 5.0
-"""Seconds between two looks for calls that are due."""
+"""Seconds after which there is a look without news."""
 ERROR_CHARS = 500
 _log = logging.getLogger(__name__)
 
@@ -163,6 +165,7 @@ class WebhookSender(Service):
                     begun = await self._begin(news)
                     if not begun:
                         await wait_until(news, LOOK_AGAIN)
+                        await asyncio.sleep(PAUSE)  # any commit is news
         finally:
             tasks = [task for _, task in self._busy.values()]
             for task in tasks:
