@@ -186,7 +186,8 @@ class Services(ServiceLookup):
         self._loops.append(asyncio.create_task(self[Suggestions].run(), name="suggestions"))
         self._loops.append(asyncio.create_task(self[Drawing].run(), name="points ahead"))
         self._loops.append(asyncio.create_task(self._until_stopped(self[WebhookSender].run), name="webhooks"))
-        self._loops.append(asyncio.create_task(self._until_stopped(self[AlertEvaluation].run), name="alerts"))
+        if not self.settings.is_copy:
+            self._loops.append(asyncio.create_task(self._until_stopped(self[AlertEvaluation].run), name="alerts"))
         if self[Consumers].names:
             self._loops.append(asyncio.create_task(self[Consumers].run(), name="consumers"))
 

@@ -253,9 +253,11 @@ class WebhookSender(Service):
         return _Request(row.url, body, headers)
 
     def _of_user(self, s: Session, row: WebhookRow, hook: HookRow | None) -> _Request | None:
+        settings = self._context.settings
+        if settings.is_copy:
+            return None  # the original tells its users
         if hook is None or hook.owner != row.owner or not _may_tell(s, hook.owner, row):
             return None
-        settings = self._context.settings
         base = (settings.public_url or settings.service_url).rstrip("/")
         link = "" if row.experiment_id is None else f"{base}/experiments/{row.experiment_id}"
         body = render(hook.format, f"{row.id}", row.created_at, row.body, link)

@@ -11,10 +11,14 @@ import pytest
 from alerted_world import Alerted, losses, say
 from pydantic import ValidationError
 from services_scripted import ALICE, BOB, ROOT, config, deaf
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler
 
 from detlab.errors import ConfigError, Conflict, NotFound
 from detlab.schemas.wire.grants import GrantRequest, GrantTo
 from detlab.schemas.wire.notify.webhooks import CreateWebhook, WebhookView
+from detlab_hub.services.alerts.webhooks import Webhooks
 from detlab_hub.services.base.outgoing import Allowed, Outgoing
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.notify import outbox
@@ -285,3 +289,51 @@ async def test_an_experiment_chooses_its_webhooks(alerted) -> None:
     await ended(alerted, integrations={"webhooks": {"exclude": True}})
     assert await alerted.send() == 1
     assert (await alerted.webhooks.get(ALICE, str(ours.id))).delivered == 1
+
+
+class RealReceiver(RequestHandler):
+    """Takes calls over HTTP."""
+
+    def post(self) -> None:
+        self.settings["taken"].append(json.loads(self.request.body)["event_data"]["custom_alert"]["title"])
+
+
+def listen(taken: list[str], port: int = 0) -> tuple[HTTPServer, int]:
+    server = HTTPServer(Application([("/hook", RealReceiver)], taken=taken))
+    (sock,) = bind_sockets(port, "127.0.0.1")
+    server.add_sockets([sock])
+    return server, sock.getsockname()[1]
+
+
+async def test_a_real_receiver_that_is_killed_and_comes_back_misses_nothing_and_gets_nothing_twice(make_world) -> None:
+    world = await make_world(deaf(1), outgoing_allowed=("127.0.0.1",))
+    await world.add_agent()
+    alerted, taken = Alerted(world), []
+    server, port = listen(taken)
+    alerted.webhooks = world.services[Webhooks]
+    sender = WebhookSender(world.services.context)
+    await hook(alerted, url=f"http://127.0.0.1:{port}/hook", triggers=["alert"])
+    await world.submit(config())
+    await world.steps(3)
+    await say(world, "x", title="first")
+    await sender.step()
+    server.stop()
+    await server.close_all_connections()
+    await say(world, "x", title="second")
+    await say(world, "x", title="third")
+    await sender.step()
+    assert taken == ["first"]
+    server, _ = listen(taken, port)
+    world.now += 3600.0
+    await sender.step()
+    assert await sender.step() == 0
+    assert taken == ["first", "second", "third"]
+    server.stop()
+    await server.close_all_connections()
+
+
+async def test_a_copy_of_a_cluster_calls_nobody(alerted) -> None:
+    await hook(alerted)
+    await ended(alerted)
+    object.__setattr__(alerted.world.services.settings, "is_copy", True)
+    assert await alerted.send() == 0
