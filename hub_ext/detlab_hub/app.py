@@ -109,6 +109,12 @@ class DetHub(Application):
         help="Gives tasks short-lived credentials for object stores: called with the owner's name and the experiment's"
         " checkpoint_storage block, returns them or None. See detlab_hub.storage_credentials.",
     ).tag(config=True)
+    evidence_signer = List(
+        Unicode(),
+        help="Program and arguments that sign the evidence of governed checkpoints, in place of a key in"
+        " STATE_DIR/secrets/evidence: it reads what is to be signed and writes 64 bytes (Ed25519).",
+    ).tag(config=True)
+    evidence_signer_key = Unicode(help="The public key of evidence_signer: 32 bytes in hex.").tag(config=True)
     default_image = Dict(
         Unicode(),
         help='Image of containers that name none, by kind of slot: {"cpu": "…", "cuda": "…"}.',
@@ -325,6 +331,8 @@ class DetHub(Application):
             checkpoint_stores=tuple(dict(block) for block in self.checkpoint_stores),
             outgoing_allowed=tuple(self.outgoing_allowed),
             storage_credentials=self.storage_credentials,
+            evidence_signer=tuple(self.evidence_signer),
+            evidence_signer_key=self.evidence_signer_key,
             service_url=self.service_url,
             public_url=f"{self.public_url.rstrip('/')}{self.base_path}",
             cluster_id=self.cluster_id or _made_once(root / "db" / "cluster_id", lambda: secrets.token_hex(8)),

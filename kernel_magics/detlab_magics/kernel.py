@@ -22,7 +22,8 @@ class KernelSession:
     modules: CellModules = field(default_factory=CellModules)
     submitted: dict[tuple[str, str], int] = field(default_factory=dict)
     """(cluster, what was submitted: a digest of configuration and code) -> experiment id."""
-    latest: int | None = None
+    _latest: int | None = None
+    _submitted: int | None = None
     shown: dict[int, Showing] = field(default_factory=dict)
     """The live views of this kernel, by experiment: one each."""
     interrupted_at: float = -1e9
@@ -40,6 +41,21 @@ class KernelSession:
     def forget_client(self) -> None:
         """Look for the cluster again at the next call: it may have moved, or the token was changed."""
         self.connected = None
+
+    @property
+    def latest(self) -> int | None:
+        """The experiment submitted last: by a magic, or by code of the notebook, such as `det.experiment.create`."""
+        from detlab.client.operations.experiments import submitted_last
+
+        if (submitted := submitted_last()) != self._submitted:
+            self._latest = self._submitted = submitted
+        return self._latest
+
+    @latest.setter
+    def latest(self, experiment_id: int | None) -> None:
+        from detlab.client.operations.experiments import submitted_last
+
+        self._latest, self._submitted = experiment_id, submitted_last()
 
     def experiment_id(self, given: int | None) -> int | None:
         """Return the id a magic means: the given one, else the one submitted last."""

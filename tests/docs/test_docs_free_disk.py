@@ -62,6 +62,7 @@ def saved(cluster: Cluster, number: int) -> dict[int, dict[str, object]]:
     return {one["steps_completed"]: one for one in found}
 
 
+@pytest.mark.soak
 @pytest.mark.hub
 def test_the_commands_of_the_page(docs_cluster: Cluster, tmp_path: Path) -> None:
     number = ended(docs_cluster, tmp_path)

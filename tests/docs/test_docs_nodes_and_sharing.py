@@ -84,6 +84,7 @@ def test_the_node_is_there(docs_cluster: Cluster, node: Agent) -> None:
     assert (agent["state"], agent["pool"], agent["labels"]) == ("connected", "train", {"rack": "r7"})
 
 
+@pytest.mark.soak
 @pytest.mark.hub
 def test_gpus_are_shared(docs_cluster: Cluster, node: Agent) -> None:
     (config,) = blocks(SHARE, "yaml")

@@ -102,6 +102,7 @@ def test_the_port_trains_as_well(folder: Path) -> None:
     assert list((folder / "checkpoints").iterdir())
 
 
+@pytest.mark.soak
 def test_two_processes(folder: Path) -> None:
     ((_, *arguments),) = commands("python3 -m detlab.launch.torch_distributed")
     done = run(folder, arguments)

@@ -33,6 +33,7 @@ def ask(cluster: Cluster, *words: str) -> str:
     return str(made["id"])
 
 
+@pytest.mark.soak
 @pytest.mark.hub
 def test_the_commands_of_the_page(docs_cluster: Cluster) -> None:
     """A command holds one of two slots, one of two slots waits, a third stands behind it."""

@@ -25,6 +25,7 @@ def config_of(path: str, **searcher: Any) -> dict[str, Any]:
     return {**config, "environment": ONE_THREAD}
 
 
+@pytest.mark.soak
 def test_a_registered_model_is_scored_once_over_with_a_pause_and_its_version_says_how_good_it_is(
     lab: Lab, tmp_path: Path
 ) -> None:

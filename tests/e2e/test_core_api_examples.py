@@ -51,6 +51,7 @@ def stages(lab: Lab) -> Stages:
     return Stages(lab, {stage: lab.client.create_experiment(configs[stage], EXAMPLES) for stage in order})
 
 
+@pytest.mark.soak
 def test_2_a_pause_in_the_middle_costs_no_epoch_and_repeats_none(stages: Stages) -> None:
     lab, experiment = stages.lab, stages.experiments["2_checkpoints"]
     lab.at_step(lab.first_trial(experiment), 3, MINUTE)
@@ -148,6 +149,7 @@ def test_each_stage_runs_off_cluster_too(stage: str, tmp_path: Path) -> None:
     assert "0.0844" in done.stdout + done.stderr
 
 
+@pytest.mark.soak
 def test_stage_4_runs_off_cluster_with_two_processes(tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DET_")}
     command = [sys.executable, "-m", "detlab.launch.torch_distributed", "--nproc_per_node=2", "--", "4_distributed.py"]

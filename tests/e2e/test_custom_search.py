@@ -86,6 +86,7 @@ def test_class_makes_all_trials_in_a_task_without_slots_that_ends_with_the_searc
     assert "COMPLETED" in "\n".join(line.text for line in task.iter_logs())
 
 
+@pytest.mark.soak
 def test_killed_master_and_killed_search_task_change_no_point(lab: Lab, calm: list[Any]) -> None:
     experiment = lab.client.create_experiment(config(), EXAMPLE)
     until("the first trials", lambda: made(experiment, 4), 60)

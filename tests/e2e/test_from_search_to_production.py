@@ -37,6 +37,7 @@ def run(lab: Lab, folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.soak
 def test_a_search_becomes_a_model_in_production(lab: Lab, tmp_path: Path) -> None:
     said = run(lab, tmp_path)
     assert "COMPLETED" in said["search"]

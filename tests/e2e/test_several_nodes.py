@@ -199,6 +199,7 @@ with det.core.init(distributed=det.core.DistributedContext.from_torch_distribute
 """
 
 
+@pytest.mark.soak
 def test_a_rank_on_another_node_that_never_comes_to_a_collective_is_named_and_all_slots_are_free(
     lab: Lab, tmp_path: Path
 ) -> None:

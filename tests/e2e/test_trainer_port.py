@@ -79,6 +79,7 @@ def runs(lab: Lab) -> Ported:
     return Ported(lab, {name: lab.submit(config) for name, config in configs().items()})
 
 
+@pytest.mark.soak
 def test_a_pause_in_the_middle_of_fit_goes_on_from_its_checkpoint(runs: Ported) -> None:
     lab, experiment = runs.lab, runs.experiments["paused"]
     lab.at_step(lab.first_trial(experiment), 100, 2 * MINUTE)
@@ -157,6 +158,7 @@ def test_a_random_search_names_its_best_trial(runs: Ported) -> None:
     assert experiment.top_checkpoint().view.trial_id == max(reached, key=lambda trial: reached[trial])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("launcher", [[], [*TORCHRUN[1:], "--nproc_per_node=2", "--"]])
 def test_the_same_file_runs_off_cluster(launcher: list[str], tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DET_")}

@@ -222,6 +222,7 @@ c.DetHub.pools = {"elastic": {"provider": {"type": "local", "slots": 2, "max_ins
 """
 
 
+@pytest.mark.soak
 def test_det_down_waits_for_trials_without_slots_too(cluster: Cluster) -> None:
     """It looked at slots alone, and left the processes of such trials behind."""
     assert cluster.up().returncode == 0
@@ -235,6 +236,7 @@ def test_det_down_waits_for_trials_without_slots_too(cluster: Cluster) -> None:
     assert not alive(pid)
 
 
+@pytest.mark.soak
 def test_det_down_ends_agents_of_elastic_pools_also_those_that_a_killed_master_launched(cluster: Cluster) -> None:
     cluster.folder.mkdir()
     (cluster.folder / "detlab_config.py").write_text(ELASTIC)

@@ -117,7 +117,7 @@ def run_tests(project: Path, nodes: Iterable[str]) -> tuple[bool, str]:
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("PYTEST_", "DETLAB_ONE_DATABASE", "PYTHONPATH"))
+        if not name.startswith(("PYTEST_", "DETLAB_ONE_DATABASE", "DETLAB_FAILED_TESTS", "PYTHONPATH"))
     }
     pytest = [
         project / ".venv" / "bin" / "python",

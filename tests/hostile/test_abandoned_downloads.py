@@ -122,6 +122,7 @@ def test_downloads_whose_clients_have_gone_end_and_hold_nothing_up(
     until(lambda: is_idle(pid), "the master still works for clients that have gone", 4)
 
 
+@pytest.mark.soak
 def test_patient_downloads_leave_the_lease_and_others_alone_and_one_too_many_is_refused(
     cluster: Cluster, mallory: str, ada: str, sparse: str
 ) -> None:

@@ -33,6 +33,7 @@ print("DAEMON", os.read(read, 20).decode(), os.environ["DET_TASK_DIR"])
 """
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(os.geteuid() != 0, reason="only an agent that is root gives tasks control groups")
 def test_a_daemon_does_not_outlive_det_down_although_launcher_and_agent_died_together(open_folder: Path) -> None:
     """A double fork, a session and an environment of its own: neither says whose it is, and its reaper is dead."""

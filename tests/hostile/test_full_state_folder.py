@@ -97,6 +97,7 @@ def test_the_cluster_outlives_a_full_disk_says_so_and_comes_back_by_itself(site:
         until(lambda: api.get("experiments").json()["items"][0]["state"] == "COMPLETED", cluster.logs, 60)
 
 
+@pytest.mark.soak
 def test_on_a_full_disk_det_up_says_so_and_leaves_alone_what_runs(site: tuple[Cluster, Disk]) -> None:
     cluster, disk = site
     before = {part: cluster.pid(part) for part in ("hub", "master", "proxy", "agent")}

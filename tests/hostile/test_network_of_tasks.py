@@ -257,6 +257,7 @@ def test_the_debugger_of_a_kernel_listens_where_nobody_else_is(adas: At) -> None
     assert same_namespace(adas.facts["pid"], os.getpid()) is False
 
 
+@pytest.mark.soak
 def test_every_listening_socket_of_ranks_and_loaders_is_known(cluster: Cluster, open_folder: Path) -> None:
     code = open_folder / "ranks"
     code.mkdir()

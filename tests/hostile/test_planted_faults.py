@@ -83,6 +83,7 @@ def _place(node: str) -> tuple[str, int]:
     return path, (REPOSITORY / path).read_text(encoding="utf-8").index(f"def {name}(")
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_the_tests_pass_in_a_copy_without_a_fault(project: Path) -> None:
     """Else a failure below would say nothing."""
@@ -91,6 +92,7 @@ def test_the_tests_pass_in_a_copy_without_a_fault(project: Path) -> None:
     assert passed, said[-6000:]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("fault", TRIED, ids=lambda fault: fault.name)
 def test_a_planted_fault_is_seen(fault: Fault, project: Path) -> None:

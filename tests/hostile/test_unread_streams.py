@@ -82,6 +82,7 @@ def cut(crowd: Crowd) -> int:
     return times_logged(crowd.cluster, TOO_SLOW)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("what", ["events", "output"])
 def test_many_unread_streams_hold_little_memory_and_nobody_waits_for_them(crowd: Crowd, what: str) -> None:
     path = f"experiments/{crowd.experiment}/stream?after=0" if what == "events" else f"trials/{crowd.trial}/logs/stream"

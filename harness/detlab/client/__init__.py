@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import current_client as current_client
     from detlab.client.singleton import delete_run as delete_run
     from detlab.client.singleton import delete_workspace as delete_workspace
+    from detlab.client.singleton import download_run_media as download_run_media
     from detlab.client.singleton import empty_trash as empty_trash
     from detlab.client.singleton import find_trials as find_trials
     from detlab.client.singleton import get_artifact as get_artifact
@@ -108,6 +109,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import list_experiments as list_experiments
     from detlab.client.singleton import list_models as list_models
     from detlab.client.singleton import list_pools as list_pools
+    from detlab.client.singleton import list_run_media as list_run_media
     from detlab.client.singleton import list_runs as list_runs
     from detlab.client.singleton import list_saved_views as list_saved_views
     from detlab.client.singleton import list_tasks as list_tasks
@@ -116,8 +118,10 @@ if TYPE_CHECKING:
     from detlab.client.singleton import log_artifact as log_artifact
     from detlab.client.singleton import login as login
     from detlab.client.singleton import logout as logout
+    from detlab.client.singleton import read_run_media as read_run_media
     from detlab.client.singleton import register_folder as register_folder
     from detlab.client.singleton import remove_view as remove_view
+    from detlab.client.singleton import restore_run as restore_run
     from detlab.client.singleton import run_notebook as run_notebook
     from detlab.client.singleton import save_view as save_view
     from detlab.client.singleton import search_trials as search_trials
@@ -235,6 +239,10 @@ _HOMES = {
         "get_run_metric",
         "get_run_output",
         "list_runs",
+        "list_run_media",
+        "read_run_media",
+        "download_run_media",
+        "restore_run",
         "undo",
         "whoami",
     ),

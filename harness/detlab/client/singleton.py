@@ -198,7 +198,11 @@ list_runs = _of_current(Client.list_runs)
 get_run = _of_current(Client.get_run)
 get_run_metric = _of_current(Client.get_run_metric)
 get_run_output = _of_current(Client.get_run_output)
+list_run_media = _of_current(Client.list_run_media)
+read_run_media = _of_current(Client.read_run_media)
+download_run_media = _of_current(Client.download_run_media)
 delete_run = _of_current(Client.delete_run)
+restore_run = _of_current(Client.restore_run)
 
 
 def login(

@@ -175,7 +175,9 @@ def hub_url(address: ClusterAddress, path: str) -> str:
 def timed_out(view: TaskView, timeout: float | None) -> TimeoutError:
     """Return the error for waiting longer than was asked for."""
     state = view.display_state or view.state.value
-    return TimeoutError(f"{kind_word(view.kind)} {view.id} is still {state} after {timeout:g} s")
+    kind = kind_word(view.kind)
+    what = view.id if view.id.startswith(kind) else f"{kind} {view.id}"
+    return TimeoutError(f"{what} is still {state} after {timeout:g} s")
 
 
 def task_log_feed(task_id: str, after: int | None) -> EventFeed[LogLine]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from detlab.errors import DetlabError
 from detlab.export.contents import Contents
 from detlab.schemas.wire import CheckpointFile
+from detlab.schemas.wire.governance.evidence import SourceSummary
 from detlab.schemas.wire.registry import Lineage, VersionView
 from detlab.visible import visible
 
@@ -164,8 +165,12 @@ def _model_card(made: Lineage) -> dict[str, Any]:
     }
     rows = [*_named(facts), *_named(made.hyperparameters, "hyperparameter:")]
     card: dict[str, Any] = {}
-    if made.data:
-        card["modelParameters"] = {"datasets": [_data_set(*entry) for entry in sorted(made.data.items())]}
+    sets = [_data_set(*entry) for entry in sorted(made.data.items())]
+    if made.governed is not None:
+        sets += [_source(one) for one in made.governed.sources if one.samples]
+        rows += _named(made.governed.model_dump(exclude={"sources"}), "evidence:")
+    if sets:
+        card["modelParameters"] = {"datasets": sets}
     if made.metrics:
         metrics = [{"type": _text(name), "value": repr(value)} for name, value in sorted(made.metrics.items())]
         card["quantitativeAnalysis"] = {"performanceMetrics": metrics}
@@ -177,6 +182,18 @@ def _model_card(made: Lineage) -> dict[str, Any]:
 def _data_set(name: str, digest: str) -> dict[str, Any]:
     facts = [{"name": "detlab:digest", "value": _text(digest)}]
     return {"type": "dataset", "name": _text(name), "contents": {"properties": facts}}
+
+
+def _source(source: SourceSummary) -> dict[str, Any]:
+    """Return a source that the ledger says was trained on, as a data set."""
+    facts: dict[str, object] = {
+        "samples": source.samples,
+        "license": source.license,
+        "manifest": source.manifest,
+        "expires": source.expires,
+    }
+    listed = [{"name": name, "value": value} for name, value in _named(facts)]
+    return {"type": "dataset", "name": _text(source.name), "contents": {"properties": listed}}
 
 
 def _named(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

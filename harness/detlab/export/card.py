@@ -60,6 +60,7 @@ def model_card(version: VersionView, contents: Contents) -> str:
         *_metrics(version),
         *_table("Hyperparameters", ("Name", "Value"), _flat(version.lineage.hyperparameters)),
         *_table("Data", ("Data set", "Digest or version"), version.lineage.data.items(), empty=_NO_DATA),
+        *_learnt_from(version),
         *_loading(version, contents),
         *_files(contents),
         *_table("Environment", ("Package", "Version"), sorted(version.lineage.environment.items())),
@@ -68,6 +69,23 @@ def model_card(version: VersionView, contents: Contents) -> str:
 
 
 _NO_DATA = "No data sets were declared. To have them here, declare `data: {digests: {NAME: DIGEST}}` in the config."
+
+
+def _learnt_from(version: VersionView) -> list[str]:
+    """Return the sources that the ledger says were trained on."""
+    governed = version.lineage.governed
+    if governed is None:
+        return []
+    rows = [(one.name, one.samples, one.license, one.manifest or "", one.expires or "") for one in governed.sources]
+    heading = ("Source", "Samples", "Licence, as declared", "Manifest, as declared", "Last day")
+    facts = [
+        ("Policy", governed.policy_hash),
+        ("Matrix", governed.s_hash),
+        ("Level", governed.level),
+        ("Ledger", f"entry {governed.ledger_index}, {governed.ledger_hash}"),
+        ("Signed with the key", governed.key_id),
+    ]
+    return [*_table("Learnt from", heading, rows), _bullets(facts)]
 
 
 def _summary(version: VersionView, contents: Contents) -> list[str]:

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from detlab.governance.policy import Policy, SourceRule, digest
+from detlab.governance.ledger import MatrixRecord
+from detlab.governance.policy import Policy, SourceRule
 from detlab.governance.refusals import GovernanceError, Refusal
 
 BATCH_NORMS = (
@@ -70,6 +71,12 @@ class Plan:
         """Names of the rows."""
         return tuple(source.name for source in self.policy.sources)
 
+    @property
+    def matrix(self) -> MatrixRecord:
+        """S alone, as it is recorded."""
+        shapes = tuple((one.name, one.shape) for one in self.parameters)
+        return MatrixRecord(self.sources, shapes, self.scales, self.levels, self.default, self.policy.normalize)
+
     def column(self, index: int) -> tuple[float, ...]:
         """Return the scales of one parameter, by source, with that of samples without a declared source at the end."""
         column = tuple(row[index] for row in self.scales)
@@ -119,6 +126,8 @@ def compile_policy(policy: Policy, parameters: Iterable[TrainedParameter], *, ki
     scales = tuple(tuple(scale for scale, _ in row) for row in rows.values())
     levels = tuple(tuple(level for _, level in row) for row in rows.values())
     without = None if default is None else tuple(scale for scale, _ in default)
+    shapes = tuple((one.name, one.shape) for one in columns)
+    matrix = MatrixRecord(tuple(rows), shapes, scales, levels, without, policy.normalize)
     return Plan(
         policy,
         columns,
@@ -126,16 +135,7 @@ def compile_policy(policy: Policy, parameters: Iterable[TrainedParameter], *, ki
         levels,
         without,
         (*_dead(policy, columns), *_uniform(policy, columns, scales)),
-        digest(
-            {
-                "sources": list(rows),
-                "parameters": [[one.name, list(one.shape)] for one in columns],
-                "scales": scales,
-                "levels": levels,
-                "default": without,
-                "normalize": policy.normalize,
-            }
-        ),
+        matrix.s_hash,
     )
 
 

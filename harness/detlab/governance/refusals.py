@@ -31,6 +31,14 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
         "LEAK": "a layer was used around the router: call the module, not torch.nn.functional with its weight",
         "OPTIMIZER": "change parameters by context.step_optimizer(optimizer) alone, after context.wrap_optimizer",
         "REVOKED": "take the source out of the data and of the policy, or agree on a later day",
+        "SIG": "det governance verify UUID says what is wrong; go on from one that has evidence, or start anew",
+        "FILE": "restore the files from a copy; det checkpoint list EXPERIMENT shows earlier checkpoints",
+        "CHAIN": "go on from the newest checkpoint; det governance verify UUID shows where the ledger breaks",
+        "STRUCT": "train the model that was saved, or begin a new experiment from the checkpoint",
+        "DATA": "give the data set that was trained on, or begin a new experiment from the checkpoint",
+        "STATE": "the checkpoint cannot be continued bit by bit: begin a new experiment from it",
+        "PROFILE": "the weights are not those that were measured: restore the checkpoint from a copy",
+        "ENV": "update detlab where it runs to the version that made the checkpoint",
         "COVER": "label the samples that have no declared source, or lower governance.constraints.provenance_coverage",
     }
 )

@@ -47,6 +47,7 @@ from detlab.launch.taskdir import (
 from detlab.short_folder import short_folder
 
 if TYPE_CHECKING:
+    from detlab.core.event_files.importing import EventImport
     from detlab.launch.delivery.plain_http import PlainTransport
     from detlab.launch.ranks.judging import HangVerdict
     from detlab.launch.ranks.watchdog import HangWatch, WatchedRanks
@@ -200,15 +201,17 @@ class Launcher:
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGUSR1, self._on_kill_request)
         self._say_attempt()
+        began = time.time()
         pump = self._start()
         deliverer = self._make_deliverer()
         deliverer.start()
         self._logs.set_notify(deliverer.wake)
         media = self._make_media_sender()
         media.start()
-        code = CANNOT_START
+        code, events = CANNOT_START, None
         if pump is not None:
             pump.start()
+            events = self._import_events(began)
             if self._hang_watch is not None:
                 self._hang_watch.start()
             code = self._wait()
@@ -223,6 +226,8 @@ class Launcher:
         if code != 0 and (left := ranks_that_left(self._task.ranks)) is not None:
             self._logs.say(f"detlab: {left}")
         self._short.close()
+        if events is not None:
+            events.finish()
         if deliverer.running and (unsent := media.finish()):
             self._logs.say(f"detlab: {unsent} media objects were not sent: the master did not answer")
         self._deliver_rest(deliverer)
@@ -488,6 +493,28 @@ class Launcher:
             lambda: self._task.token.read_text(encoding="ascii").strip(),
             self._logs.say,
         )
+
+    def _import_events(self, began: float) -> EventImport | None:
+        """Import what the task writes for TensorBoard, if its configuration asks for that; never fail it for that."""
+        told = self._launch["info"]
+        config = told.get("config") or {}
+        if config.get("tensorboard") != "import" or not told.get("trial_id") or told.get("container_rank"):
+            return None  # rank 0, whose files count, is on the first node
+        try:
+            from detlab.core.event_files.trials import import_into_trial
+
+            events = import_into_trial(
+                self._task.root,
+                config,
+                self._logs.say,
+                since=began,
+                processes=lambda: [process.pid for process in procfs.descendants(os.getpid())],
+            )
+            events.start()
+        except Exception as error:  # a full disk, a broken environment
+            self._logs.say(f"detlab: what is written for TensorBoard is not imported: {error}")
+            return None
+        return events
 
     def _make_deliverer(self) -> Deliverer:
         task = self._task

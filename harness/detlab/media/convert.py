@@ -26,6 +26,6 @@ def media_of(value: Any) -> Media:
     if hasattr(value, "mode") and hasattr(value, "size") and callable(getattr(value, "save", None)):  # PIL
         return Image(value)
     raise MediaError(
-        f"a {type(value).__name__} may be many things",
-        hint="say which: det.Image(value), det.Table(value), det.Histogram(value), …; numbers go to report_metrics",
+        f"a value of type {type(value).__name__} does not say how it is to be shown",
+        hint="wrap it: det.Image(value), det.Table(value), det.Histogram(value), …; only numbers are metrics",
     )

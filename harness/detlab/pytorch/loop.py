@@ -14,6 +14,7 @@ from detlab.core import EarlyExitReason
 from detlab.core.distributed.heartbeat import LoopState
 from detlab.pytorch.callback import CallbackSet
 from detlab.pytorch.checkpoint import rng
+from detlab.pytorch.checkpoint.governed import admit, damage_refused
 from detlab.pytorch.checkpoint.manager import (
     Checkpointing,
     RestoredCheckpoint,
@@ -130,7 +131,8 @@ class Loop:
         """Read the checkpoint to resume from, and start the callbacks."""
         restored = None
         if self._plan.latest_checkpoint is not None:
-            restored = fetch(self._core, self._plan.latest_checkpoint, identity(self._core.info))
+            with damage_refused(self._context, self._plan.latest_checkpoint):
+                restored = fetch(self._core, self._plan.latest_checkpoint, identity(self._core.info))
             self._progress = restored.progress
         self._context._steps_completed = self._progress.steps_completed
         if self._chief and self._resumes_elsewhere(restored):
@@ -160,6 +162,7 @@ class Loop:
         context, distributed = self._context, self._core.distributed
         built = check_loader(self._trial.build_training_data_loader(), TRAINING_BUILDER, context)
         context._use_data(built)
+        admit(self._core, context, restored)
         self._stream = TrainingStream(
             built,
             rank=distributed.rank,

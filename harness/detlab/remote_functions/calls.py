@@ -24,8 +24,10 @@ TAIL_LINES = 20
 
 def print_line(text: str) -> None:
     """Print a line about a call, apart from what the call prints."""
-    sys.stderr.write(visible(text, keep="\t") + "\n")
-    sys.stderr.flush()
+    # A notebook shows what is on stderr as an error.
+    stream = sys.stdout if type(sys.stdout).__module__.startswith("ipykernel.") else sys.stderr
+    stream.write(visible(text, keep="\t") + "\n")
+    stream.flush()
 
 
 def _write(text: str) -> None:
@@ -139,7 +141,7 @@ class RemoteCall:
                 output.flush()
         output.close()
         if not self.task.reload().state.terminal:
-            raise timed_out(self.task.view, timeout)
+            raise TimeoutError(f"{self.name}(): {timed_out(self.task.view, timeout)}")
 
     def _follow(self, deadline: float | None, output: CellOutput | None) -> None:
         """Follow it until it has ended, or the deadline."""

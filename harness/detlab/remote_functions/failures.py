@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,12 +96,21 @@ def raised(report: dict[str, Any], task_id: str) -> RemoteError:
     if known is not None:
         kind = type(name, (RemoteError, known), {"__module__": __name__})
     lines = [visible(str(line), keep="\t") for line in report.get("traceback") or []]
-    message = visible(str(report.get("message")), keep="\n\t")[:MOST_CHARS]
+    message = visible(_message(name, str(report.get("message"))), keep="\n\t")[:MOST_CHARS]
     error = kind(message if known is not None else f"{visible(name, keep='')}: {message}", hint=_hint(name))
     error.kind = name
     error.remote_traceback = "\n".join(lines)[-MOST_CHARS:]
     error.task_id = task_id
     return error
+
+
+def _message(name: str, text: str) -> str:
+    """Return what an exception was made with: the text of a `KeyError` is its key as code, in quotes."""
+    if name == "KeyError":
+        with contextlib.suppress(ValueError, SyntaxError):
+            if isinstance(key := ast.literal_eval(text), str):
+                return key
+    return text
 
 
 def _hint(name: str) -> str | None:

@@ -44,6 +44,9 @@ class TrialApi:
         run: Number of the attempt that runs; earlier ones are over.
         best: Best validation of the experiment.
         storage_credentials: Short-lived ones for the storage; none by default.
+        matrices: Those that governed trials have recorded.
+        verified: Requests to verify the evidence of a checkpoint.
+        refusals: What is answered to these.
         acks: Preemption acknowledgements received.
         calls: `METHOD path` of every request.
         faults: Each is used up by the first request that it fits.
@@ -57,6 +60,9 @@ class TrialApi:
         self.run = 1
         self.best: float | None = None
         self.storage_credentials = wire.StorageCredentials()
+        self.matrices: list[dict[str, Any]] = []
+        self.verified: list[dict[str, Any]] = []
+        self.refusals: list[dict[str, str]] = []
         self.acks = 0
         self.calls: list[str] = []
         self.faults: list[TrialApiFault] = []
@@ -109,6 +115,12 @@ class TrialApi:
                 return 200, self.checkpoints[uuid]
             case ("DELETE", ["checkpoints", uuid]) if uuid in self.checkpoints:
                 return 200, self.checkpoints.pop(uuid)
+            case ("PUT", ["governance", "matrix"]):
+                self.matrices.append(body["matrix"])
+                return 200, {}
+            case ("POST", ["checkpoints", uuid, "verification"]) if uuid in self.checkpoints:
+                self.verified.append({"uuid": uuid, **body})
+                return 200, {"refusals": self.refusals}
             case ("GET", ["metadata"]):
                 return 200, self.metadata
             case ("PUT", ["metadata"]):

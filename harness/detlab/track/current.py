@@ -16,7 +16,7 @@ from detlab.schemas.wire.runs import RUN_KEY_CHARS
 from detlab.track.errors import NoRun, RunFolderError
 from detlab.track.folder import FOLDER_VARIABLE, RUNS_FOLDER, RunDescription, RunFolder, is_run_key
 from detlab.track.in_trial import trial_run
-from detlab.track.records import newest
+from detlab.track.records import has_ended, newest
 from detlab.track.this_run import Mode, Run, RunConfig, RunResults, say
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def init(
     strict: bool | None = None,
     entity: str | None = None,
     program: str | None = None,
+    tensorboard: str | os.PathLike[str] | None = None,
+    sync_tensorboard: bool = False,
     **ignored: Any,
 ) -> Run:
     """Begin a run in this process, or become a further process of one.
@@ -83,6 +85,9 @@ def init(
         strict: Raise what cannot be logged. Otherwise that is told, and the script goes on. Also by `DET_RUN_STRICT=1`.
         entity: A workspace, as Weights & Biases calls it.
         program: The script, if it is not that of this process.
+        tensorboard: `import`: what this process writes for TensorBoard is logged, too. The path of a folder: also what
+            others write there.
+        sync_tensorboard: The same, as Weights & Biases calls it.
         **ignored: Settings of others; each is told.
 
     Returns:
@@ -103,6 +108,7 @@ def init(
         _current = trial
         if tags:
             trial.set_tags(tags if isinstance(tags, Mapping) else {str(one): "" for one in tags})
+        _follow_tensorboard(trial, tensorboard, wanted=sync_tensorboard)
         return trial
     resumed = bool(resume) and resume != "never"
     key = _key(id, chosen, dir, resume=resumed)
@@ -130,9 +136,22 @@ def init(
     run.config.update(config)
     if tags:
         run.set_tags(tags if isinstance(tags, Mapping) else {str(one): "" for one in tags})
+    _follow_tensorboard(run, tensorboard, wanted=sync_tensorboard)
     if run.folder is not None:
         say(f"run {run.id}" + (f" of project {run.project}" if run.project else "") + f", in {run.dir}")
     return run
+
+
+def _follow_tensorboard(run: Run, said: str | os.PathLike[str] | None, *, wanted: bool) -> None:
+    """Have a run log what its process writes for TensorBoard, if that is wanted."""
+    if said is None and not wanted:
+        return
+    try:
+        run.import_tensorboard(Path.cwd() if said is None or said == "import" else said)
+    except Exception as error:  # a folder that is gone, no thread to be had
+        if run.strict:
+            raise
+        logger.warning("what is written for TensorBoard is not logged: %s: %s", type(error).__name__, error)
 
 
 def _key(said: str | None, mode: Mode, above: Any, *, resume: bool) -> str:
@@ -182,8 +201,7 @@ def _has_ended(key: str, mode: Mode, above: Any) -> bool:
 
 
 def _writer_has_ended(folder: RunFolder, writer: str) -> bool:
-    exited = any(record.get("kind") == "exit" for record in newest(folder.path / writer)[-1:])
-    return exited or folder.process_of(writer).lives is False
+    return has_ended(folder.path / writer) or folder.process_of(writer).lives is False
 
 
 def _places(above: Any) -> tuple[Path, Path]:

@@ -130,13 +130,20 @@ class TrialRecords(LoggedRecords):
             groups.setdefault(group, {})[name] = value
         step = max(0, fields["step"])  # a trial counts from 0
         for group, metrics in groups.items():
-            super().append("metrics", {"group": group, "steps_completed": step, "metrics": metrics})
+            report = {"group": group, "steps_completed": step, "metrics": metrics}
+            super().append("metrics", report if "time" not in fields else {**report, "time": fields["time"]})
 
 
 class TrialRun(Run):
     """The run that is a trial: its artifacts are sent at once, by the token of its task."""
 
     artifacts: ArtifactContext
+    info: ClusterInfo
+
+    def import_tensorboard(self, folder: str | os.PathLike[str], own: Path | None = None) -> None:
+        """Log what this process writes for TensorBoard, unless the trial's launcher does so by its configuration."""
+        if self.info.trial._config.get("tensorboard") != "import":
+            super().import_tensorboard(folder, own or self.info.task_dir / "tensorboard")
 
     def _log_artifact(self, made: Artifact, aliases: list[str]) -> None:
         self.artifacts.log(made, aliases=aliases)
@@ -181,6 +188,6 @@ def _run_of(info: ClusterInfo, config: Any, *, strict: bool, about: Mapping[str,
         spool = info.task_dir / "spool"
         records, media = TrialRecords(spool, searched, metadata, strict=strict), MediaSpool(spool / "media")
         run = TrialRun(None, key, strict=strict, records=records, media=media)
-    run.artifacts = ArtifactContext(info)
+    run.info, run.artifacts = info, ArtifactContext(info)
     run.config.update({**plain_config(config), **trial.hparams})
     return run

@@ -44,7 +44,7 @@ DIED = "its process ended without saying so: it was killed, or ran out of memory
 MEDIA_AT_ONCE = 20
 """Objects of a process that are sent before its records have their turn again."""
 MOST_SAID = 20
-_MEDIA_FACTS = ("key", "step", "place", "kind", "media_type", "caption")
+_MEDIA_FACTS = ("key", "step", "place", "kind", "media_type", "caption", "logged_at")
 _ALIVE = b'{"records":[]}'
 _NOT_BEGUN = frozenset({404, 409})
 

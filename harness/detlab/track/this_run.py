@@ -13,8 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from detlab.core.event_files.importing import EventImport
+from detlab.core.event_files.trials import import_of_process
 from detlab.core.metrics.media import MediaSpool
-from detlab.media import kinds
+from detlab.media import EncodedMedia, kinds
 from detlab.media.convert import media_of
 from detlab.pasted import word
 from detlab.schemas.wire.runs import ExitStatus
@@ -162,6 +164,7 @@ class Run:
         self._companion: subprocess.Popen[bytes] | None = None
         self._output = OutputCopy(self.print_line)
         self._exit = ExitWatch(self._at_exit)
+        self._board: EventImport | None = None
         self.finished = False
 
     # --- what it is
@@ -217,6 +220,18 @@ class Run:
         self._exit.start()
         if copy_output:
             self._output.start()
+
+    def import_tensorboard(self, folder: str | os.PathLike[str], own: Path | None = None) -> None:
+        """Log what this process writes for TensorBoard from now on, as it is written, until the run ends.
+
+        Args:
+            folder: Where else event files of this run are written, such as by a process that this one starts.
+            own: The folder of a trainer's own event files.
+        """
+        if self._records is not None and self._board is None and not self.finished:
+            target = _BoardTarget(self._records, self._media, self.summary)
+            self._board = import_of_process(target, Path(folder).absolute(), logger.warning, own=own)
+            self._board.start()
 
     # --- logging
 
@@ -282,7 +297,7 @@ class Run:
             try:
                 self._media.add(name, max(0, step), place, media_of(one).encode())
             except Exception as error:  # whatever a library raises for an object, or the disk
-                self._problem(f"{name} is not logged: {' '.join(str(error).splitlines())}")
+                self._problem(f"{name} is not logged: {'; '.join(str(error).splitlines())}")
 
     def alert(self, title: str, text: str = "", level: str = "INFO", **_: Any) -> None:
         """Write a line of its own into the output of the run."""
@@ -406,6 +421,8 @@ class Run:
     def _end(self, status: ExitStatus, reason: str) -> None:
         if self._pending and not self.finished:
             self.log({})
+        if self._board is not None:
+            self._board.finish()
         self.finished = True
         self._exit.stop()
         self._output.stop()
@@ -433,7 +450,13 @@ class Run:
         if left:
             trouble = _trouble(self.folder.path / self._writer)
             why = f" ({trouble})" if trouble else ""
-            say(f"{left} of {self._records.last} records are on disk only{why}. Send them: det sync {word(self.dir)}")
+            first = (
+                "Log in: det login URL. "
+                if any(one in trouble for one in ("no cluster found", "no cluster is named"))
+                else ""
+            )
+            send = f"{first}Send them: det sync {word(self.dir)}"
+            say(f"{left} of {self._records.last} records are on disk only{why}. {send}")
         elif unsent:
             say(f"{len(unsent)} artifacts are on disk only. Send them: det sync {word(self.dir)}")
 
@@ -513,6 +536,21 @@ class Run:
         if self._records is not None:
             fields = {"stdtype": stream, "text": text.encode(errors="replace").decode(), "level": level}
             self._records.append("log", fields)
+
+
+class _BoardTarget:
+    """Logs what event files say, with the steps and times that they have: the run's own count of steps stays."""
+
+    def __init__(self, records: LoggedRecords, media: MediaSpool | None, results: RunResults) -> None:
+        self._records, self._media, self._results = records, media, results
+
+    def metrics(self, step: int, values: dict[str, float], at: float) -> None:
+        self._records.append("metrics", {"step": step, "values": values, "time": at})
+        self._results._newest.update(values)
+
+    def media(self, key: str, step: int, place: int, encoded: EncodedMedia) -> None:
+        if self._media is not None:
+            self._media.add(key, step, place, encoded)
 
 
 def say(text: str) -> None:

@@ -48,7 +48,7 @@ def pareto_front(
     names = metric_names(config, metrics)[:3]
     title = f"Pareto front of experiment {source.experiment.id if isinstance(source, CurvesView) else source.view.id}"
     if len(names) < 2:
-        return empty(title, "This search has one metric. Name two or three: metrics=['loss', 'latency'].")
+        return empty(title, "This search has one metric. A front is of two or three: `searcher.metrics` of a config.")
     search = search_of(source, {} if snapshot else wanted(config, names, max_trials=max_trials))
     found = judge(search, names, maximize)
     if not search.snapshot.trials:

@@ -60,7 +60,7 @@ export function version(number: number, over: Partial<VersionView> = {}): Versio
       metrics: { accuracy, loss: 0.31 - 0.03 * number, 'training.loss': 0.22 - 0.03 * number, 'validation.accuracy': accuracy }, metric: 'accuracy', smaller_is_better: false,
       config: { name: 'digits', entrypoint: 'python3 train.py', searcher: { name: 'adaptive_asha', metric: 'accuracy' } }, bundle_digest: `sha256:${String(number).repeat(64)}`,
       environment: { python: '3.12.4', platform: 'Linux-6.8-x86_64', torch: number > 3 ? '2.9.0' : '2.8.0', numpy: '2.3.1', safetensors: '0.6.2' }, data: { optdigits: `sha256:${'c0ffee'.repeat(10)}` },
-      parents: [], slots: 1, device: 'NVIDIA H100', submitter: 'alice', started_at: BEGAN - (6 - number) * DAY - 900, ended_at: BEGAN - (6 - number) * DAY - 60
+      parents: [], slots: 1, device: 'NVIDIA H100', submitter: 'alice', governed: null, started_at: BEGAN - (6 - number) * DAY - 900, ended_at: BEGAN - (6 - number) * DAY - 60
     }, ...over
   };
 }

@@ -474,6 +474,17 @@ export interface Event {
   data: Record<string, unknown>;
 }
 
+/** What a version of a model says of its evidence; None where its checkpoint has none. */
+export interface EvidenceSummary {
+  key_id: string;
+  policy_hash: string;
+  s_hash: string;
+  level: string;
+  ledger_index: number;
+  ledger_hash: string;
+  sources: SourceSummary[];
+}
+
 /** One page of experiments, newest first or in the order that was asked for. */
 export interface ExperimentPage {
   items: ExperimentView[];
@@ -802,6 +813,7 @@ export interface Lineage {
   bundle_digest: string;
   environment: Record<string, string>;
   data: Record<string, string>;
+  governed: EvidenceSummary | null;
   parents: string[];
   slots: number;
   device: string;
@@ -1074,6 +1086,7 @@ export interface ProjectView {
   created_at: number;
   archived_at: number | null;
   experiments: number;
+  runs: number;
   tasks: number;
   may: 'read' | 'write' | 'own';
   shortened: string[];
@@ -1329,6 +1342,15 @@ export interface SlotView {
   memory: number;
   device: string;
   shares: number;
+}
+
+/** A source, as a policy declares it, and how much of it was trained on. */
+export interface SourceSummary {
+  name: string;
+  license: string;
+  manifest: string | null;
+  expires: string | null;
+  samples: number;
 }
 
 /** How many trials are where, at one rung, round or generation of a search. */
@@ -1688,6 +1710,7 @@ export interface WorkspaceView {
   projects: number;
   experiments: number;
   models: number;
+  runs: number;
   tasks: number;
   quota: number | null;
   defaults: DefaultsView;

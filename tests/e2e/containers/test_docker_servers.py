@@ -113,6 +113,7 @@ NAMED = 'echo "<$(id -un) $USER $LOGNAME $(eval echo "~$USER") $HOME>"'
 STUBBORN = "setsid sh -c \"trap '' TERM HUP INT; while :; do sleep 1; done\" &"
 
 
+@pytest.mark.soak
 def test_a_shell_in_a_container_ends_although_a_program_in_it_ignores_sigterm(ada, docker_engine):
     ada.start("sh", kind="shell", slots=1, **BOX)
     server = ada.ready("sh")

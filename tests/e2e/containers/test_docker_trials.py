@@ -59,6 +59,7 @@ def digits(site: Lab) -> Experiment:
     return site.client.create_experiment(contained(config), EXAMPLE)
 
 
+@pytest.mark.soak
 def test_the_digits_search_runs_in_containers(
     site: Lab, digits: Experiment, docker_engine: docker.Engine, tmp_path: Path
 ) -> None:

@@ -87,6 +87,7 @@ def unharmed(lab: Lab, trial: Trial) -> Trial:
     return ended
 
 
+@pytest.mark.soak
 def test_a_full_disk_of_the_spool_is_said_and_holds_the_trial_up_until_there_is_room(site: Site) -> None:
     lab = site.lab
     trial = training(lab)
@@ -130,6 +131,7 @@ def test_a_full_disk_of_the_database_is_said_acknowledges_nothing_and_heals_by_i
     assert cluster.det("status").returncode == 0
 
 
+@pytest.mark.soak
 def test_a_full_checkpoint_storage_is_said_and_the_checkpoint_waits_until_there_is_room(site: Site) -> None:
     lab = site.lab
     trial = training(lab, "uploads.py", every=20, size=200_000)
@@ -159,6 +161,7 @@ def losses(lab: Lab, trial: Trial) -> list[float]:
     return list(series["values"])
 
 
+@pytest.mark.soak
 def test_a_node_with_a_slow_disk_and_a_tenth_of_a_cpu_is_not_shot(site: Site) -> None:
     """Its agent is never lost; its trial is not restarted, and ends as on a node that is quick."""
     lab = site.lab

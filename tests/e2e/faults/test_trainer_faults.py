@@ -63,6 +63,7 @@ def faults(lab: Lab) -> Faults:
     return Faults(lab, {name: lab.submit(config) for name, config in configs().items()})
 
 
+@pytest.mark.soak
 def test_altered_files_an_earlier_checkpoint_serves_and_no_point_is_lost(faults: Faults) -> None:
     lab, experiment = faults.lab, faults.experiments["altered"]
     lab.at_step(lab.first_trial(experiment), 30, 120)
@@ -92,6 +93,7 @@ def test_a_killed_trial_restarts_and_every_loss_is_the_calm_ones(faults: Faults)
     assert faults.curve("killed", "validation", "error") == faults.curve("calm", "validation", "error")
 
 
+@pytest.mark.soak
 def test_a_rank_that_hangs_is_named_and_the_trial_restarts(faults: Faults) -> None:
     trial = faults.trial("hung")
     assert (trial.view.restarts, trial.view.steps_completed) == (1, 60)

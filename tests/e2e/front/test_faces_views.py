@@ -199,8 +199,17 @@ def opened(profiles: dict[str, Any], address: str) -> Iterator[Any]:
         assert shown.wrong == []
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("view", VIEWS)
+def by_turns() -> list[Any]:
+    """Each view in one shape, the next view in the next one; `make soak` has every view in all of them."""
+    shapes = list(SHAPES)
+    return [
+        pytest.param(view, shape, marks=() if (at + number) % len(shapes) == 0 else pytest.mark.soak)
+        for at, view in enumerate(VIEWS)
+        for number, shape in enumerate(shapes)
+    ]
+
+
+@pytest.mark.parametrize(("view", "shape"), by_turns())
 def test_every_view_in_light_dark_and_narrow_and_by_axe(opened: Any, view: str, shape: str) -> None:
     page = opened(VIEWS[view], shape).page
     wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

@@ -72,6 +72,7 @@ def test_what_waits_says_its_place_and_reason(stage, running):
     stage.client.get_experiment(waiting).kill()
 
 
+@pytest.mark.soak
 def test_the_experiments_view_opens_from_the_panel_and_is_there_after_a_reload(stage, running):
     with opened(stage) as lab:
         lab.item(running).get_by_role("button", name="long search").click()
@@ -82,6 +83,7 @@ def test_the_experiments_view_opens_from_the_panel_and_is_there_after_a_reload(s
         expect(view).to_contain_text("long search", timeout=2 * SECONDS)
 
 
+@pytest.mark.soak
 def test_a_tab_that_was_closed_is_reopened_mid_run_and_its_view_goes_on(stage, running):
     def best_step(view):
         said = view.get_by_text(re.compile(r"best loss .* step \d+")).first
@@ -296,6 +298,7 @@ def test_a_hidden_tab_closes_the_stream_and_a_shown_one_opens_it_where_it_was(st
     stage.client.get_experiment(added).kill()
 
 
+@pytest.mark.soak
 def test_a_lost_stream_is_said_and_found_again(stage, running):
     with opened(stage) as lab:
         expect(lab.item(running)).to_be_visible(timeout=SECONDS)
@@ -364,6 +367,7 @@ def serious(lab, part):
     ]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_axe_finds_nothing_serious_in_the_panel_and_the_form(stage, running, theme):
     with opened(stage) as lab:

@@ -176,6 +176,7 @@ def test_the_live_view_is_bounded_survives_a_reload_and_shows_hostile_names_as_t
         assert not own_errors(lab), lab.console
 
 
+@pytest.mark.soak
 def test_the_output_is_frozen_at_the_end_and_survives_saving_and_reopening(server, browser, profile):
     path = server.folder / "frozen.ipynb"
     write_notebook(path, [LOAD, TRAIN.format(metric="loss"), SEARCH.format(name="short", metric="loss", steps=20)])

@@ -149,6 +149,7 @@ print('second', who)
 """
 
 
+@pytest.mark.soak
 def test_a_run_survives_the_logout_of_its_user_with_the_token_revoked(cluster, lab, write, meeting_place, tmp_path):
     """Nothing of the person is left, neither session nor token nor login file, and the run goes on to its end."""
     gate = meeting_place / "logout-gate"

@@ -85,6 +85,7 @@ def test_a_spawn_is_cancelled_while_it_is_queued(queued):
     assert queued.get("queue").json()["items"] == []
 
 
+@pytest.mark.soak
 def test_a_hub_that_is_killed_while_a_spawn_is_queued_leaves_no_allocation(queued, cluster):
     kill_part(cluster, "hub")
     task = queued.until_task(name="wait", state="CANCELED")
@@ -99,6 +100,7 @@ def quiet(who, name):
         return True
 
 
+@pytest.mark.soak
 def test_a_master_that_is_killed_while_a_spawn_is_queued_goes_on_with_it(queued, full, cluster):
     before = queued.task("wait")["id"]
     kill_part(cluster, "master")
@@ -194,6 +196,7 @@ def test_wrong_options_are_all_named_at_once(ada):
     assert ada.task("wrong") == {}
 
 
+@pytest.mark.soak
 def test_an_idle_shell_is_warned_about_and_ended(ada):
     reply = ada.post("tasks", {"kind": "shell", "name": "forgotten", "config": {"idle_timeout": 8}})
     assert reply.status_code == 201, reply.text

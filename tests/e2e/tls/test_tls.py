@@ -207,6 +207,7 @@ def test_a_man_in_the_middle_learns_nothing_of_agents(
         assert read_certificate(known / "master.pem") == peer.certificate
 
 
+@pytest.mark.soak
 def test_a_renewed_certificate_is_refused_until_it_is_pinned(
     place: Cluster, node: Agent, url: str, certificate: str, tmp_path: Path
 ) -> None:

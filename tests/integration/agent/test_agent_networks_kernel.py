@@ -264,6 +264,7 @@ def test_an_agent_that_comes_again_finds_its_rules_and_keeps_its_tasks_ways(netw
         other.close()
 
 
+@pytest.mark.soak
 def test_agents_that_start_and_end_at_the_same_time_do_not_stop_each_other(networks, tmp_path):
     """Locks of agents that ended meanwhile are gone when this one comes to look at them."""
     failures: list[BaseException] = []

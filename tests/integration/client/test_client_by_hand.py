@@ -32,6 +32,7 @@ def config(name: str, trials: int) -> dict:
     return {"name": "by hand", "searcher": searcher, "hyperparameters": SPACE}
 
 
+@pytest.mark.soak
 def test_a_notebook_searches_by_hand_while_its_master_is_killed(cluster: Cluster, client: Client) -> None:
     search = client.create_search(config("tpe", 14))
     search.enqueue({"x": 3.5})

@@ -122,6 +122,7 @@ def test_a_search_from_submit_to_its_best_checkpoint(cluster: Cluster, client: C
         client.get_experiment(experiment.id)
 
 
+@pytest.mark.soak
 async def test_the_stream_and_the_wait_survive_a_killed_master(cluster: Cluster) -> None:
     async with AsyncClient(cluster.url, cluster.token) as client:
         experiment = await client.create_experiment(

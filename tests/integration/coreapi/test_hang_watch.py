@@ -88,6 +88,7 @@ class Launched:
         return [line.text for line in self.lines]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_a_rank_that_never_joins_a_collective_is_named_and_a_long_validation_before_it_is_not(tmp_path: Path) -> None:
     task = Launched(tmp_path / "task", GLOO.format(busy=2.5 * LIMIT), LIMIT)

@@ -102,6 +102,7 @@ def test_the_hubs_image_has_the_hub_the_master_and_the_proxy(built):
     assert built.inside(image, "python", "-m", "pip", check=False).returncode == 1
 
 
+@pytest.mark.soak
 def test_the_agents_image_is_det_agent_run(built):
     image = built.image("agent")
     said = built.inside(image, "--help")

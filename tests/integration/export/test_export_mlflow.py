@@ -149,6 +149,7 @@ def graph_checkpoint(tmp_path: Path, network: torch.nn.Module) -> Path:
     return folder
 
 
+@pytest.mark.soak
 def test_mlflow_loads_the_models_and_predicts(
     version: VersionView, tmp_path: Path, network: torch.nn.Module, ran: Path
 ) -> None:

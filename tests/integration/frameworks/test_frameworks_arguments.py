@@ -29,6 +29,7 @@ def said(task: FrameworkTask, hparams: dict[str, Any], **searcher: Any) -> dict[
     return found
 
 
+@pytest.mark.soak
 def test_the_search_and_the_hyperparameters_count_before_the_code(new_task: Callable[[str], FrameworkTask]) -> None:
     task = new_task("task")
     chosen = {"training_arguments": {"learning_rate": 0.5}, "learning_rate": 9.0}

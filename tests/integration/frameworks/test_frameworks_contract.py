@@ -160,6 +160,7 @@ FORGETS = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("door", ["transformers", *soaked("lightning")], indirect=True)
 def test_code_that_forgets_to_resume_is_told_so(door: Door, new_task: Callable[[str], FrameworkTask]) -> None:
     task = door.prepare(new_task("task"))

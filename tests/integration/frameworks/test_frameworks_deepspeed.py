@@ -68,6 +68,7 @@ def test_zero_on_two_ranks_stops_and_goes_on_to_the_same_losses(
     assert other.metrics("validation") == validations
 
 
+@pytest.mark.soak
 def test_micro_batches_make_one_batch(new_trial: Callable[..., FrameworkTask]) -> None:
     task = new_trial("task", gradient_accumulation_steps=4, train_micro_batch_size_per_gpu=16)
     status, output = task.run(PROGRAM)

@@ -166,6 +166,7 @@ def test_an_exception_in_step_7_keeps_what_was_reported_and_names_the_line(noteb
     assert f'File "cell {number} (seven.py)", line 6' in logs
 
 
+@pytest.mark.soak
 def test_papermill_stops_at_a_failed_experiment(tmp_path, kernel_env):
     cells = [
         "%load_ext detlab_magics",

@@ -141,7 +141,7 @@ def calm(tmp_path: Path, task_api: Any) -> Any:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(("ranks", "seed", "extra"), [(1, 1, {}), (2, 2, {}), (2, 3, {"WORKERS": "1"})])
 def test_killed_and_resumed_gives_the_output_and_the_metrics_of_a_calm_run(
     trial_task: TrialTask, calm: Any, ranks: int, seed: int, extra: dict[str, str]
@@ -163,7 +163,7 @@ def test_killed_and_resumed_gives_the_output_and_the_metrics_of_a_calm_run(
     assert set(trial_task.api.checkpoints) == {trial_task.newest_checkpoint()}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
 def test_another_number_of_ranks_goes_on_where_the_others_were(
     trial_task: TrialTask, calm: Any, before: int, after: int

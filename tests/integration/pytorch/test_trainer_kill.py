@@ -146,10 +146,10 @@ def reports(path: Any) -> dict[tuple[str, int], Any]:
 @pytest.mark.parametrize(
     ("ranks", "seed", "extra"),
     [
-        (1, 1, {}),
+        pytest.param(1, 1, {}, marks=pytest.mark.soak),
         (1, 2, {"WORKERS": "2"}),
-        (1, 3, {"AGGREGATION": "3"}),
-        (2, 4, {}),
+        pytest.param(1, 3, {"AGGREGATION": "3"}, marks=pytest.mark.soak),
+        pytest.param(2, 4, {}, marks=pytest.mark.soak),
         (2, 5, {"AGGREGATION": "2", "WORKERS": "1"}),
     ],
 )

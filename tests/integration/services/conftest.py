@@ -18,7 +18,6 @@ HERE = Path(__file__).parent
 ALWAYS_ON_BOTH = {
     "test_crash_points.py",
     "test_faces_overview.py",
-    "test_feasible_here.py",
     "test_gaps_commits.py",
     "test_log_retention.py",
     "test_log_search.py",

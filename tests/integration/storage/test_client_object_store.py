@@ -157,6 +157,7 @@ def test_a_bit_that_flips_on_its_way_is_fetched_again_and_one_in_the_store_is_to
     assert not (tmp_path / "worse").exists()
 
 
+@pytest.mark.soak
 def test_a_store_that_does_not_answer_is_left_for_the_master(
     master: FakeMaster, client: Client, view: CheckpointView, proxy: FaultProxy, tmp_path: Path, monkeypatch: Any
 ) -> None:

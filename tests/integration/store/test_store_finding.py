@@ -488,7 +488,7 @@ def world(request: pytest.FixtureRequest, store: Store) -> World:
 
 VIEWERS = [Person("ada"), Person("bob"), Person("root", admin=True), Person("nobody")]
 MANY = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 

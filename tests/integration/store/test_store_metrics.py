@@ -236,6 +236,7 @@ def test_names_are_stored_once(store: Store, new_trial: Callable[[], int]) -> No
     assert store.read_sync(lambda s: s.scalar(select(func.count()).select_from(MetricName))) == 2
 
 
+@pytest.mark.soak
 def test_twelve_thousand_names_in_one_report(store: Store, trial_id: int, experiment_id: int) -> None:
     names = {f"layer/{index:05d}": float(index) for index in range(12_000)}
     report(store, trial_id, 1, names)

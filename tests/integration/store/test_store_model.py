@@ -136,7 +136,7 @@ class Abort(Exception):
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_rollups")
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(sequence=st.lists(actions, max_size=12))
 def test_the_store_equals_a_dictionary(db_url: str, sequence: list[tuple[str, Any]]) -> None:

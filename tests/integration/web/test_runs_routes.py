@@ -16,11 +16,12 @@ RIGHTS = {
 }
 VALID_BODIES = {"tracked_run.report": {"records": []}}
 SAID = {
-    "GET runs": {"who": ["read"], "query": ["group", "job_type", "limit", "project", "skip", "status"]},
+    "GET runs": {"who": ["read"], "query": ["deleted", "group", "job_type", "limit", "project", "skip", "status"]},
     "POST runs": {
         "who": ["write"],
         "body": ["group", "job_type", "key", "name", "notes", "project", "started", "writer"],
     },
+    "DELETE runs/{run_id}": {"who": ["write"], "query": ["forever"]},
     "GET runs/{run_id}/curves": {"who": ["read"], "query": ["max_points", "name", "skip"]},
     "GET runs/{run_id}/files": {"who": ["read"], "query": ["skip"]},
     "GET runs/{run_id}/file": {"who": ["read"], "query": ["path"]},

@@ -106,6 +106,7 @@ class TestWithoutMaster:
         master.wait_for(lambda: made.started, 60)
         return made
 
+    @pytest.mark.soak
     @pytest.mark.parametrize("task", [STEPS.replace("int(sys.argv[1])", "5")], indirect=True)
     def test_what_the_launcher_could_not_deliver_comes_from_the_log_of_its_pod(self, master, agent, kube, task):
         """On a slow machine it was killed before its program had said anything: "ended before it started"."""
@@ -275,6 +276,7 @@ class TestNotStarted:
         assert not task.started
         agent.none_left()
 
+    @pytest.mark.soak
     def test_more_than_the_node_has_now(self, master, agent, kube):
         """Others use the node, too: the pod waits for its time, says why, and is refused so that the master goes on."""
         container = ContainerSpec(image=images.PYTHON, memory=100 << 40)
@@ -285,6 +287,7 @@ class TestNotStarted:
         assert "Insufficient memory" in exit_.message
         agent.none_left()
 
+    @pytest.mark.soak
     @ON_FAKE
     def test_a_pod_that_no_scheduler_looks_at_started_for_ever(self, master, agents, kube):
         """`schedulerName: volcano` where there is none: the pod has no condition, no event and no node."""

@@ -26,6 +26,7 @@ def kube(fake, open_tmp):
     found.end()
 
 
+@pytest.mark.soak
 def test_many_launches_held_the_loop_up(master: MasterDouble, agent: ClusterAgent, kube: FakeKube) -> None:
     """A thread that makes a pod waits for the loop, and the loop for threads of its own: they must not be the same."""
     tasks = [

@@ -173,6 +173,7 @@ def test_pods_that_kueue_admits_are_a_group_and_wait_with_its_reason(master, kub
     assert ended(master, task).reason == "machine_restarted", "Kueue preempts by deleting"
 
 
+@pytest.mark.soak
 def test_pods_are_a_group_of_the_clusters_own_scheduler_where_it_has_groups(master, kube, agents):
     cluster = kube.cluster
     cluster.serve("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")

@@ -79,6 +79,7 @@ class TestApiServer:
 class TestStore:
     """The store behind the API server, which is etcd in a real cluster, hangs: nothing is answered meanwhile."""
 
+    @pytest.mark.soak
     def test_it_hangs_again_and_again_under_tasks(self, master, agent, kube):
         """One runs, and one is launched into the hanging cluster: it is made once."""
         task = started(master, launch(master, python(STEPS, 150)))
@@ -95,6 +96,7 @@ class TestStore:
             assert master.texts(one, "stdout") == [f"step {n}" for n in range(steps)]
         agent.none_left()
 
+    @pytest.mark.soak
     def test_it_hangs_while_a_task_ends_and_another_is_killed(self, master, agent, kube):
         task = started(master, launch(master, python(STEPS, 10)))
         killed = started(master, launch(master, python(WAITS), slots=["gpu1"]))
@@ -131,6 +133,7 @@ class TestAgents:
         assert exit_.reason == "refused"
         assert "another agent serves the namespace" in exit_.message
 
+    @pytest.mark.soak
     def test_a_pod_is_adopted_by_its_labels_where_the_agents_directory_is_lost(self, master, agent, kube):
         task = started(master, launch(master, python(STEPS, 200)))
         agent.kill()
@@ -145,6 +148,7 @@ class TestAgents:
         assert master.texts(task, "stdout") == [f"step {n}" for n in range(200)]
         agent.none_left()
 
+    @pytest.mark.soak
     @pytest.mark.parametrize("moment", ["before the pod", "pod asked for", "pod made", "running"])
     def test_it_is_killed_in_the_middle_of_a_launch(self, master, agent, kube, moment):
         """The next agent goes on from what it finds, or says that nothing was: the program runs once."""

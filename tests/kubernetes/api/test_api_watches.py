@@ -65,6 +65,7 @@ def test_a_watch_ends_after_its_time(site):
         assert list(events) == []
 
 
+@pytest.mark.soak
 def test_bookmarks_say_how_far_a_quiet_watch_is(site):
     since = version(site)
     query = {"resourceVersion": since, "allowWatchBookmarks": "true", "timeoutSeconds": "8"}

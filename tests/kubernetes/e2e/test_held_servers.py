@@ -84,6 +84,7 @@ def operator(cluster: Cluster) -> Iterator[Person]:
     found.close()
 
 
+@pytest.mark.soak
 def test_a_server_from_before_the_first_node_stayed_pending(cluster, operator, kube, place):
     config = {"resources": {"resource_pool": "pods", "slots": 1}}
     asking = threading.Thread(target=operator.start, args=("early",), kwargs={"config": config})

@@ -51,6 +51,7 @@ def test_a_trial_runs_as_a_pod_of_the_node_that_the_master_chose(lab: Lab, kube:
     assert not kube.objects("secrets")
 
 
+@pytest.mark.soak
 def test_a_trial_over_two_nodes_meets_at_the_addresses_of_its_pods(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "meets.py").write_text(MEETS)
     config = single("toy.py", **on_pods(2))
@@ -74,6 +75,7 @@ def test_a_pod_that_is_evicted_is_made_anew_and_no_restart_is_counted(lab: Lab, 
     lab.finish(made, 60)
 
 
+@pytest.mark.soak
 def test_a_trial_that_is_preempted_goes_on_at_its_step_in_a_new_pod(lab: Lab) -> None:
     """By a checkpoint on the volume that all pods mount."""
     long = on_pods(

@@ -146,7 +146,7 @@ async def test_the_watch_of_a_copy_ends_no_job_of_the_original(mark: str) -> Non
 # --- Kubernetes -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_copy_neither_adopts_pods_nor_takes_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("DURATION", 0.8), ("RENEW", 0.1), ("_LOOK", 0.1)):
         monkeypatch.setattr(lease, name, seconds)

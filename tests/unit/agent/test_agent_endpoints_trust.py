@@ -154,7 +154,7 @@ def test_a_damaged_pin_is_no_reason_to_trust_anybody(tmp_path: Path) -> None:
             ask()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_who_speaks_no_tls_shows_no_certificate(tmp_path: Path) -> None:
     from detlab.testing.master import MasterDouble
 

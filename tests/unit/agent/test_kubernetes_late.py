@@ -87,7 +87,7 @@ async def refusal(
         await runtime.close()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("patience", "said"),
     [

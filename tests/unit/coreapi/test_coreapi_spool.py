@@ -106,7 +106,7 @@ def test_a_report_waits_for_room_on_a_full_disk_and_leaves_nothing_behind_meanwh
     assert str(tmp_path) in said[0]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_disk_that_stays_full_for_a_day_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     spool = Spool(tmp_path / "spool", sleep=slept.append)

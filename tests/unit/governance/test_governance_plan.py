@@ -17,6 +17,10 @@ from detlab_magics.errors import MagicError
 from detlab_magics.governancemagics import PlanPicture, compiled
 
 CONFIG = """
+hyperparameters:
+  width: {type: int, minval: 16, maxval: 64}
+  depth: 2
+  dropout: {type: categorical, vals: [0.1, 0.2]}
 governance:
   sources: [{name: trusted}, {name: web}]
   rules:
@@ -38,6 +42,17 @@ class Net:
 
 def broken():
     raise ValueError("no data")
+
+def sized(width, depth, *, dropout, act="relu"):
+    if (width, depth, dropout) != (16, 2, 0.1):
+        raise ValueError(f"{width} {depth} {dropout}")
+    return Net()
+
+def of_all(hparams):
+    return sized(hparams["width"], hparams["depth"], dropout=hparams["dropout"])
+
+def sampled(seed, width):
+    return Net()
 """
 
 
@@ -67,8 +82,9 @@ def test_a_plan_is_printed_and_drawn_from_a_list_of_shapes(folder):
     assert printed["s_hash"] in result.output
 
 
-def test_a_model_is_made_by_the_users_own_code(folder):
-    result = det("config.yaml", "--model", "governed_model:Net")
+@pytest.mark.parametrize("factory", ["Net", "sized", "of_all"])
+def test_a_model_is_made_by_the_users_own_code_of_the_hyperparameters(folder, factory):
+    result = det("config.yaml", "--model", f"governed_model:{factory}")
     assert result.exit_code == 0, result.output
     assert "body.weight" in result.output
 
@@ -77,7 +93,8 @@ def test_a_model_is_made_by_the_users_own_code(folder):
     ("words", "said"),
     [
         (["config.yaml", "--model", "governed_model:broken"], "ValueError: no data"),
-        (["config.yaml", "--model", "governed_model:nothing"], "no attribute"),
+        (["config.yaml", "--model", "governed_model:broke"], "did you mean 'broken'?"),
+        (["config.yaml", "--model", "governed_model:sampled"], "takes seed, which the config's hyperparameters do not"),
         (["config.yaml", "--model", "absent_model:Net"], "No module named"),
         (["config.yaml", "--model", "governed_model:TrainedParameter"], "has no named_parameters"),
         (["config.yaml", "--parameters", "absent.json"], "cannot be read"),

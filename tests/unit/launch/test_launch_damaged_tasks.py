@@ -170,7 +170,7 @@ def test_output_goes_on_whatever_is_done_to_its_spool(launch: Any, harm: str) ->
     assert ended["exit_code"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_launcher_whose_folder_was_removed_while_the_master_is_away_ends(tmp_path: Path) -> None:
     """It waited for the master forever: clusters that were killed and removed left such processes behind."""
     with MasterDouble() as master:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import pytest
 
 from detlab.client import Client
+from detlab.client.operations import experiments
 from detlab.errors import NotFound
 from detlab_magics import searchacts
 from detlab_magics.errors import MagicError
@@ -23,7 +25,8 @@ def master() -> Iterator[FakeMaster]:
 
 
 @pytest.fixture
-def session(master: FakeMaster) -> Iterator[KernelSession]:
+def session(master: FakeMaster, monkeypatch: pytest.MonkeyPatch) -> Iterator[KernelSession]:
+    monkeypatch.setattr(experiments, "_SUBMITTED", deque(maxlen=1))  # of tests before, in this process
     with Client(master.url, master.token) as client:
         yield KernelSession(connected=client)
 
@@ -43,6 +46,15 @@ def test_without_an_id_the_last_submitted_experiment_is_meant(master: FakeMaster
     session.latest = 1
     assert searchacts.run(session, "extend --trials 8") == "Experiment 1: extended by 8 trials"
     assert "%det_search replay 1" in searchacts.run(session, "show"), "hints name the magic"
+
+
+def test_an_experiment_that_code_has_submitted_is_the_last_one_too(master: FakeMaster, session: KernelSession) -> None:
+    made = session.client().create_experiment({"name": "from code", "entrypoint": "python a.py"})
+    assert session.experiment_id(None) == made.id
+    session.latest = 1  # as when another one is continued by a magic
+    assert session.experiment_id(None) == 1
+    again = session.client().create_experiment({"name": "from code", "entrypoint": "python a.py"})
+    assert session.experiment_id(None) == again.id != 1
 
 
 @pytest.mark.parametrize(

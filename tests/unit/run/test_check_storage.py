@@ -196,14 +196,14 @@ def told(commits: Path, items: Sequence[StoredCheckpoint]) -> Mapping[str, str]:
 
 
 @pytest.mark.slow
-def test_nothing_is_found_after_a_hundred_kills(block: dict[str, Any], tmp_path: Path) -> None:
+def test_nothing_is_found_after_many_kills(block: dict[str, Any], tmp_path: Path) -> None:
     """What each attempt leaves, published or not, the next one removes; what was committed stays."""
     commits, rng = tmp_path / "commits", random.Random(3)
     commits.mkdir()
-    for run in range(1, 101):
+    for run in range(1, 41):
         attempt(block, run, commits, rng.choice((0, 1, 1, 2)), rng.uniform(0.0, 0.02))
     store = from_config(block)
-    last = TrialLeftovers(store, "c1", TRIAL, 101, lambda items: told(commits, items))
+    last = TrialLeftovers(store, "c1", TRIAL, 41, lambda items: told(commits, items))
     uuid = new_checkpoint_id(TRIAL)
     last.begin(uuid)
     last.settle(uuid)

@@ -230,6 +230,19 @@ def test_ignored_keys_earn_a_warning(key: str) -> None:
     assert warnings({key: {"anything": ["at", "all"]}}) == {key: "is accepted and has no effect"}
 
 
+@pytest.mark.parametrize("value", ["export", True, ["import"], {"import": "runs"}, ""])
+def test_tensorboard_is_imported_or_not(value: object) -> None:
+    assert parse({**GOOD, "tensorboard": "import"}).model_dump(mode="json")["tensorboard"] == "import"
+    assert "tensorboard" not in parse(GOOD).model_dump(mode="json")
+    assert set(errors({"tensorboard": value})) == {"tensorboard"}
+
+
+def test_tensorboard_has_no_effect_where_the_cluster_runs_no_trial() -> None:
+    raw = {"unmanaged": True, "tensorboard": "import"}
+    assert "has no effect" in warnings(raw)["tensorboard"]
+    assert "det.init" in (hints(raw)["tensorboard"] or "")
+
+
 @pytest.mark.parametrize("value", [{}, {"kerberos": None}, {"kerberos": {"config_file": "/etc/krb5.conf"}}])
 def test_security_earns_a_warning(value: object) -> None:
     assert check({"security": value}) == [
@@ -404,3 +417,10 @@ def test_patterns_that_cannot_be_matched_are_refused(pattern: str) -> None:
 
 def test_an_odd_pattern_that_is_one_is_taken() -> None:
     assert errors({"log_policies": [{"name": "a", "pattern": "[[a]"}]}) == {}
+
+
+def test_a_sweep_of_wandb_is_told_from_a_config_with_five_unknown_keys() -> None:
+    sweep = {"method": "random", "metric": {"name": "loss"}, "parameters": {"lr": {"min": 0.1}}, "program": "a.py"}
+    (problem,) = check(sweep)
+    assert (problem.path, "sweep of W&B" in problem.message) == ("method", True)
+    assert "det config import" in str(problem.hint)

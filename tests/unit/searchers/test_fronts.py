@@ -118,7 +118,7 @@ def drawn(shape: str, axes: int, draw: random.Random) -> Score:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("axes", [2, 3])
+@pytest.mark.parametrize("axes", [2, pytest.param(3, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("shape", ["unrelated", "together", "against"])
 def test_a_rung_of_many_ranks_as_the_definition_does(shape: str, axes: int) -> None:
     draw = random.Random(axes)

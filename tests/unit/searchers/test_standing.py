@@ -11,6 +11,7 @@ from detlab_hub.core.searchers import (
     Started,
     Suggested,
     TrialExited,
+    TrialExitedEarly,
     TrialPaused,
     TrialPlaced,
     ValidationReported,
@@ -62,6 +63,18 @@ def test_stopped_and_promoted_trials_are_counted_at_their_rungs() -> None:
     ]
     told.report(0, 0.4, 4)
     assert told.standing()[1] == ("rung 2 of 2, at step 4", {"finished": 1})
+
+
+@pytest.mark.parametrize("variant", ["stopping", "promotion"])
+def test_failed_trials_are_neither_stopped_nor_finished(variant: str) -> None:
+    told = Told(name="asha", variant=variant, max_trials=3, max_concurrent_trials=3, **RUNGS)
+    told.report(0, 0.5, 2)
+    told.take(TrialExitedEarly(told.ids[1], "errored"))
+    told.take(TrialExitedEarly(told.ids[0], "user_canceled"))
+    assert told.standing() == [
+        ("rung 1 of 2, at step 2", {"running": 1, "promoted": 1, "failed or killed": 1}),
+        ("rung 2 of 2, at step 4", {"failed or killed": 1}),
+    ]
 
 
 def test_paused_trials_are_counted_at_the_rung_where_they_wait() -> None:

@@ -33,7 +33,7 @@ def backlog(kb_per_second: int, seconds: int, offset: float = 0.0) -> Iterator[R
         yield batch_of(start * kb_per_second + 1, times, "x" * 1024)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("offset", [0.0, -3 * HOURS, 30.0])
 def test_two_hours_of_a_slow_task_delivered_at_once_pass_whole(offset: float) -> None:
     """Also where the node's clock is hours behind the master's, or a little ahead."""

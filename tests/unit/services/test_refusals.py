@@ -48,7 +48,7 @@ def test_users_verbs_and_objects_are_counted_apart() -> None:
     assert len(told(tally, 0.0)) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_one_who_tries_every_number_fills_nothing() -> None:
     """A day of a thousand different objects a minute: some hundred rows, and no refusal uncounted."""
     tally, rows, noted = Tally(), [], 0

@@ -16,6 +16,7 @@ from track_doubles import records_of
 from detlab.media import Image, Table
 from detlab.track import current
 from detlab.track.errors import NoRun
+from detlab.track.records import RunSpool
 from detlab.track.this_run import Run
 
 
@@ -252,6 +253,17 @@ def test_a_script_that_runs_again_with_its_id_is_not_mixed_into_the_run_that_has
     current.finish()
     resumed = current.init(id="base", resume=True)
     assert (resumed.id, resumed.step) == ("base", 1)
+
+
+@pytest.mark.usefixtures("quiet_runs")
+def test_a_run_that_has_ended_in_this_process_is_not_mixed_with_the_next_one() -> None:
+    """The process beside it wrote tags after the end, and then the run counted as one that goes on."""
+    first = current.init(id="base")
+    first.finish()
+    assert first.folder is not None
+    RunSpool(first.folder.path / first._writer).append("tags", {"values": {"detlab.host": "node"}})
+    assert current.init(id="base").id == "base-2"
+    current.finish()
 
 
 @pytest.mark.usefixtures("quiet_runs")

@@ -1,15 +1,19 @@
-"""`det governance`: what a policy lets each source train, before anything runs; needs no cluster."""
+"""`det governance`: what a policy lets each source train, before anything runs, and what each has trained."""
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import inspect
 import json
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from detlab.cli.commands.registry.evidence import keys, verify, who
 from detlab.errors import DetlabError
 from detlab.schemas.expconf import errors_of, load_yaml
 from detlab.visible import visible
@@ -17,12 +21,12 @@ from detlab.visible import visible
 if TYPE_CHECKING:
     from detlab.governance import Plan
 
-COMMANDS = {"governance": "Show what a policy lets each source of samples train; needs no cluster."}
+COMMANDS = {"governance": "What each source of samples may train, and what a checkpoint was learnt from."}
 
 
 @click.group()
 def governance() -> None:
-    """Show what a policy lets each source of samples train; needs no cluster."""
+    """Show what each source of samples may train, and what a checkpoint was learnt from."""
 
 
 @governance.command(short_help="Compile a policy against a model, and show the matrix.")
@@ -34,8 +38,10 @@ def governance() -> None:
 def plan(config: str, model: str | None, parameters: str | None, picture: str | None, as_json: bool) -> None:
     """Compile the block `governance` of CONFIG against a model, and show what each source may train.
 
-    The model is made in this process, by your own code in the working directory; nothing is trained. With --parameters
-    no code runs: the file maps names to shapes. All that is wrong is named, with a code and what to do about it.
+    The model is made in this process, by your own code in the working directory; nothing is trained. Arguments that the
+    factory must have are taken from the config's hyperparameters by name: of several values the first, of a range the
+    least. With --parameters no code runs: the file maps names to shapes. All that is wrong is named, with a code and
+    what to do about it.
 
     \b
     Examples:
@@ -47,12 +53,13 @@ def plan(config: str, model: str | None, parameters: str | None, picture: str | 
 
     if (model is None) == (parameters is None):
         raise click.UsageError("give either --model MODULE:FACTORY or --parameters FILE")
-    block = policy_block(read_yaml(config), config)
+    raw = read_yaml(config)
+    block = policy_block(raw, config)
     policy = Policy.of(block)
     if parameters is not None:
         found = compile_policy(policy, parameters_from(read_yaml(parameters)))
     else:
-        made = make_model(str(model))
+        made = make_model(str(model), plain_values(raw))
         found = compile_policy(policy, parameters_of(made), kinds=[type(one).__name__ for one in made.modules()])
     _show(found, picture, as_json=as_json)
 
@@ -76,7 +83,7 @@ def policy_block(raw: Any, name: str) -> dict[str, Any]:
     """
     block = raw.get("governance") if isinstance(raw, dict) else None
     if not isinstance(block, dict):
-        hint = "docs/how-to/govern-what-sources-train.md begins with five lines"
+        hint = 'it needs `sources` and `rules`; the page "Govern what sources train" of the docs begins with five lines'
         raise DetlabError(f"{visible(name)} has no block `governance`: it restricts nothing", hint=hint)
     return block
 
@@ -98,8 +105,13 @@ def read_yaml(name: str) -> Any:
     return raw
 
 
-def make_model(target: str) -> Any:
+def make_model(target: str, hyperparameters: Mapping[str, Any]) -> Any:
     """Return the model that `MODULE:FACTORY` makes, imported from the working directory.
+
+    Args:
+        target: A function or class. Arguments that it must have are filled by name from the hyperparameters; one that
+            is called `hparams` gets all of them.
+        hyperparameters: By name, one value each.
 
     Raises:
         DetlabError: It cannot be imported or called, or makes no model.
@@ -109,14 +121,73 @@ def make_model(target: str) -> Any:
         raise click.UsageError(f"--model must be MODULE:FACTORY, such as model_def:build_model, not {target!r}")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        made = getattr(importlib.import_module(module), name)()
-    except Exception as error:  # whatever the user's code raises
-        hint = "the factory takes no arguments: python3 -c 'import MODULE; MODULE.FACTORY()' shows the whole error"
-        raise DetlabError(
-            f"{visible(target)} made no model: {type(error).__name__}: {visible(str(error))}", hint=hint
-        ) from error
+        try:
+            loaded = importlib.import_module(module)
+        except Exception as error:  # whatever the user's code raises
+            raise _no_model(target, error, f"python3 -c 'import {module}' shows the whole error") from error
+        factory = getattr(loaded, name, None)
+        if not callable(factory):
+            known = [one for one, value in vars(loaded).items() if callable(value) and not one.startswith("_")]
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(sorted(known)[:20]) or 'none'}"
+            raise DetlabError(f"{visible(module)} has no function or class {visible(name)!r}", hint=visible(hint))
+        arguments = _arguments(target, factory, hyperparameters)
+        try:
+            made = factory(**arguments)
+        except Exception as error:  # whatever the user's code raises
+            given = ", ".join(f"{one}={value!r}" for one, value in arguments.items())
+            hint = f"python3 -c 'import {module}; {module}.{name}({given})' shows the whole error"
+            raise _no_model(target, error, hint) from error
     finally:
         sys.path.pop(0)
     if not callable(getattr(made, "named_parameters", None)):
         raise DetlabError(f"{visible(target)} made a {type(made).__name__}, which has no named_parameters()")
     return made
+
+
+def _no_model(target: str, error: Exception, hint: str) -> DetlabError:
+    return DetlabError(
+        f"{visible(target)} made no model: {type(error).__name__}: {visible(str(error))}", hint=visible(hint)
+    )
+
+
+def _arguments(target: str, factory: Callable[..., Any], hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the factory must be called with."""
+    try:
+        taken = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return {}
+    needed = [
+        one for one in taken if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    values = {**hyperparameters, "hparams": dict(hyperparameters)}
+    missing = [one.name for one in needed if one.name not in values or one.kind is one.POSITIONAL_ONLY]
+    if missing:
+        raise DetlabError(
+            f"{visible(target)} takes {', '.join(missing)}, which the config's hyperparameters do not have",
+            hint="name a function without arguments that returns the model, or add them to the hyperparameters",
+        )
+    return {one.name: values[one.name] for one in needed}
+
+
+def plain_values(raw: Any) -> dict[str, Any]:
+    """Return one value for each hyperparameter of a config that was read: of several the first or the least."""
+    found = raw.get("hyperparameters") if isinstance(raw, dict) else None
+    return {name: _one_of(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _one_of(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "type" not in value:
+        return {name: _one_of(one) for name, one in value.items()}
+    if value["type"] == "const":
+        return value.get("val")
+    if value["type"] == "categorical":
+        return next(iter(value.get("vals") or [None]))
+    least = value.get("minval")
+    return value.get("base", 10) ** least if value["type"] == "log" and isinstance(least, int | float) else least
+
+
+for one in (keys, verify, who):
+    governance.add_command(one)

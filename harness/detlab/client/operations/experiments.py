@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -129,7 +130,20 @@ def submit(submission: Submission) -> Flow[CreateExperimentReply]:
     """
     if submission.bundle is not None:
         yield from upload(submission.bundle, submission.progress)
-    return (yield Call("POST", "experiments", json=submission.request(), parse=model(CreateExperimentReply)))
+    reply: CreateExperimentReply = yield Call(
+        "POST", "experiments", json=submission.request(), parse=model(CreateExperimentReply)
+    )
+    if reply.experiment is not None:
+        _SUBMITTED.append(reply.experiment.id)
+    return reply
+
+
+_SUBMITTED: deque[int] = deque(maxlen=1)
+
+
+def submitted_last() -> int | None:
+    """Return the experiment that this process has submitted last, by whatever way; None: none yet."""
+    return _SUBMITTED[-1] if _SUBMITTED else None
 
 
 def experiment(experiment_id: int) -> Flow[ExperimentView]:

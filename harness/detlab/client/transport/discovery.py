@@ -105,8 +105,8 @@ class ClusterAddress:
             return
         base = self.url.removesuffix(f"{SERVICE_PATH}/")
         raise ClusterGuessed(
-            f"nothing here names the cluster to change; {self.url} is a guess ({self.guess})",
-            hint=f"If it is the right one, name it: det -m {word(base)} … or export DET_URL={word(base)}",
+            f"no cluster is named, and {self.url} is only a guess ({self.guess})",
+            hint=f"If it is the right one: det login {word(base)}. For one command: det -m {word(base)} …",
         )
 
     def untrusted(self) -> UntrustedMaster:

@@ -58,6 +58,7 @@ class MediaSpool:
             "kind": encoded.kind,
             "media_type": encoded.media_type,
             "caption": encoded.caption,
+            "logged_at": time.time(),
         }
         self._folder.mkdir(mode=0o700, exist_ok=True)
         body, partial = self._folder / f"{name}.bin", self._folder / f"{name}.part"

@@ -26,7 +26,7 @@ POLL = 0.5
 PATIENCE = 300.0
 """Seconds without an answer of the master after which an ended task stops waiting to send what is left."""
 _MOST_FACTS = 64 * 1024
-_FACTS = ("key", "step", "place", "kind", "media_type", "caption")
+_FACTS = ("key", "step", "place", "kind", "media_type", "caption", "logged_at")
 
 
 class FileTransport(Protocol):

@@ -24,6 +24,7 @@ from detlab.pytorch.checkpoint.files import STRUCTURE_FILE, read_state
 from detlab.pytorch.checkpoint.matching import as_named, check_state
 from detlab.pytorch.checkpoint.writer import CheckpointWriter
 from detlab.pytorch.metrics.reducer import to_cpu
+from detlab.schemas.wire.governance.evidence import METADATA_KEY
 
 if TYPE_CHECKING:
     from detlab.pytorch.context.trial_context import PyTorchTrialContext
@@ -74,14 +75,19 @@ class RestoredCheckpoint:
         tree: Its state.
         progress: How far the trial was; a new one if the checkpoint is another trial's.
         stream: Position in the data; None if the checkpoint is another trial's.
-        fell_back: Whether it is an earlier one than was asked for.
+        damaged: Newer ones of the same trial that could not be read.
     """
 
     uuid: str
     tree: dict[str, Any]
     progress: TrialProgress
     stream: dict[str, Any] | None
-    fell_back: bool = False
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether it is an earlier one than was asked for."""
+        return bool(self.damaged)
 
     @property
     def same_trial(self) -> bool:
@@ -106,20 +112,20 @@ def fetch(core_context: core.Context, latest: str, trial: str) -> RestoredCheckp
     """
     distributed = core_context.distributed
     candidates = [latest]
-    failures: list[str] = []
+    failures: dict[str, str] = {}
     missing = True
     while candidates:
         uuid = candidates.pop(0)
         tree, problems, absent = _read_together(core_context, uuid, trial)
         if tree is not None and not problems:
-            return _restored(uuid, tree, trial, fell_back=bool(failures))
+            return _restored(uuid, tree, trial, damaged=tuple(failures))
         if not failures:
             candidates = distributed.broadcast(_previous(core_context, uuid) if distributed.rank == 0 else None)
-        failures.append(f"{uuid}: {problems[0]}")
+        failures[uuid] = problems[0]
         missing = missing and absent
         logger.warning("checkpoint %s cannot be used (%s)", uuid, problems[0])
     raise (CheckpointMissing if missing else CheckpointError)(
-        "\n".join(["no checkpoint of this trial can be read:", *(f"  {failure}" for failure in failures)]),
+        "\n".join(["no checkpoint of this trial can be read:", *(f"  {one}: {why}" for one, why in failures.items())]),
         hint="restore its files, or start anew with latest_checkpoint=False",
     )
 
@@ -184,7 +190,7 @@ def _previous(core_context: core.Context, uuid: str) -> list[str]:
     return [str(name) for name in metadata.get("previous") or []]
 
 
-def _restored(uuid: str, tree: dict[str, Any], trial: str, *, fell_back: bool) -> RestoredCheckpoint:
+def _restored(uuid: str, tree: dict[str, Any], trial: str, *, damaged: tuple[str, ...]) -> RestoredCheckpoint:
     saved = tree.get("trial_state") or {}
     if saved.get("trial") != trial:
         logger.info("checkpoint %s is of another trial: this trial starts with its weights and optimizer", uuid)
@@ -193,7 +199,7 @@ def _restored(uuid: str, tree: dict[str, Any], trial: str, *, fell_back: bool) -
     progress = TrialProgress(**{name: value for name, value in saved["progress"].items() if name in known})
     progress.saved_at = progress.steps_completed
     progress.checkpoints = [uuid, *(name for name in progress.checkpoints if name != uuid)][:KEPT_NAMES]
-    return RestoredCheckpoint(uuid, tree, progress, saved["stream"], fell_back)
+    return RestoredCheckpoint(uuid, tree, progress, saved["stream"], damaged)
 
 
 def apply(restored: RestoredCheckpoint, context: PyTorchTrialContext, callbacks: CallbackSet) -> None:
@@ -287,14 +293,17 @@ class Checkpointing:
         if self._core.distributed.rank > 0:
             mine = to_cpu(mine)  # the chief would put another rank's tensors on that rank's GPU
         ranks = self._core.distributed.gather(mine)
+        steps, committed = self._progress.steps_completed, self._progress.checkpoints
+        segment = self._context._governed_segment(self._core.distributed, steps, committed)
         shard = self._context._shard()
-        self._progress.saved_at = self._progress.steps_completed
+        self._progress.saved_at = steps
         if self._writer is None:
             return
         assert ranks is not None
         tree = self._tree(stream, shard, ranks)
         self._callbacks.call("on_checkpoint_save_start", tree)
-        self._writer.submit(tree, self._metadata(), load_data=self._load_data(), code=Path.cwd())
+        governed = {} if segment is None else {METADATA_KEY: segment}
+        self._writer.submit(tree, {**self._metadata(), **governed}, load_data=self._load_data(), code=Path.cwd())
 
     def poll(self) -> list[str]:
         """Return checkpoints that were committed since the last call; chief alone.

@@ -362,7 +362,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, Gove
         if self._aggregation_frequency != 1:
             self._is_sync_step = (batch_idx + 1) % self._aggregation_frequency == 0
         self._strategy.begin_batch(step=self._is_sync_step)
-        self._begin_governed()
+        self._begin_governed(epoch_idx)
 
     def _end_batch(self, remaining_in_epoch: int | None) -> None:
         """Update the scale and step learning rate schedulers.
@@ -421,7 +421,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, Gove
         if problems:
             raise TrainerError.of("this trial cannot be trained:", problems)
         if self._governed is None:
-            self._governed = governed_by(self._exp_conf, self.models)
+            self._govern(governed_by(self._exp_conf, self.models))
 
     def _check_unmoved(self) -> None:
         """Check that all models are still on the device.

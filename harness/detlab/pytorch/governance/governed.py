@@ -349,11 +349,22 @@ class Governed:
         return {**report, "gov/violations": self.meter.violations}
 
     def _refuse(self, found: Sequence[Refusal]) -> None:
-        """Raise, or under `enforce: audit` log each kind once and count it."""
+        self.refuse(found, "the policy was violated:")
+
+    def refuse(self, found: Sequence[Refusal], headline: str) -> None:
+        """Raise, or under `enforce: audit` log each kind once and count it.
+
+        Args:
+            found: Nothing, or what is refused.
+            headline: What cannot go on.
+
+        Raises:
+            GovernanceError: The policy is strict.
+        """
         if not found:
             return
         if self.plan.policy.enforce == "strict":
-            raise GovernanceError(found, "the policy was violated:")
+            raise GovernanceError(found, headline)
         self.meter.violations += len(found)
         for one in found:
             if one.code not in self._said:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from detlab.governance import Policy, compile_policy, source_lookup
+from detlab.governance import Policy, Refusal, compile_policy, source_lookup
 from detlab.pytorch.governance.governed import Governed, parameters_of_models
+from detlab.pytorch.governance.recording import SegmentRecorder, roster_of
 from detlab.pytorch.parallel.unwrapping import bare
 
 
@@ -33,6 +34,7 @@ class GovernedTrial:
     def __init__(self) -> None:
         self._governed: Governed | None = None
         self._source_of: Any = None
+        self._recorder: SegmentRecorder | None = None
 
     def current_sources(self) -> list[str | None] | None:
         """Return the source of each sample in this rank's batch; None if the data set does not say it.
@@ -45,11 +47,22 @@ class GovernedTrial:
 
     def _use_data(self, loader: Any) -> None:
         """Take note of the training data."""
-        self._source_of = source_lookup(getattr(loader, "dataset", None))
+        dataset = getattr(loader, "dataset", None)
+        self._source_of = source_lookup(dataset)
+        if self._recorder is not None and self._source_of is not None:
+            size = getattr(type(dataset), "__len__", None)
+            self._recorder.roster = roster_of(self._source_of, size(dataset) if callable(size) else None)
 
-    def _begin_governed(self) -> None:
+    def _govern(self, governed: Governed | None) -> None:
+        """Train under a policy from now on."""
+        self._governed = governed
+        self._recorder = None if governed is None else SegmentRecorder(governed.plan)
+
+    def _begin_governed(self, epoch: int) -> None:
         if self._governed is not None:
             self._governed.begin(self.current_sources(), lent=self._sample_ids == [])
+        if self._recorder is not None:
+            self._recorder.batch(epoch, self._sample_ids)
 
     def _end_governed(self) -> None:
         if self._governed is not None:
@@ -58,3 +71,33 @@ class GovernedTrial:
     def _governance_metrics(self) -> dict[str, Any]:
         """Return the `gov/` metrics, none without a policy; all ranks call it."""
         return {} if self._governed is None else self._governed.metrics()
+
+    def _governed_segment(self, distributed: Any, step: int, saved: Sequence[str]) -> dict[str, Any] | None:
+        """Return what was trained since the last checkpoint, on the chief; all ranks call it when one is taken."""
+        if self._recorder is None or self._governed is None:
+            return None
+        counts = self._governed.meter.counts
+        orders = distributed.gather(self._recorder.take_orders())
+        segment = None if orders is None else self._recorder.segment(step, counts, orders, saved)
+        self._recorder.taken(step, counts)
+        return segment
+
+    def _refuse_checkpoint(self, found: Sequence[Refusal], uuid: str) -> None:
+        """Raise, or under `enforce: audit` log and count, why training may not go on from a checkpoint."""
+        if found and self._governed is not None:
+            self._governed.refuse(found, f"training may not go on from checkpoint {uuid}:")
+
+
+def missing_state(tree: Mapping[str, Any], context: Any) -> list[Refusal]:
+    """Return STATE for what a checkpoint of the same trial lacks to be continued bit by bit."""
+    lacks = []
+    if len(tree.get("optimizers_state_dict") or []) != len(context.optimizers):
+        lacks.append("the state of its optimizers")
+    if len(tree.get("lr_schedulers_state_dict") or []) != len(context.lr_schedulers):
+        lacks.append("the state of its schedulers")
+    listed = tree.get("ranks") or []
+    if not listed or any(not isinstance(one, Mapping) or one.get("rng") is None for one in listed):
+        lacks.append("the states of its random number generators")
+    if not (tree.get("trial_state") or {}).get("stream"):
+        lacks.append("the place in its data")
+    return [Refusal("STATE", f"the checkpoint has not {what}") for what in lacks]

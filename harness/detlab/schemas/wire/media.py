@@ -25,6 +25,8 @@ class MediaFacts(Wire):
     media_type: str = Field(max_length=100)
     """One of its kind's: `image/png`, `application/json` …"""
     caption: str = Field("", max_length=500)
+    logged_at: float | None = Field(None, ge=0, allow_inf_nan=False)
+    """When, by the clock of who logged it, in seconds since 1970; later than the master's clock counts as now."""
 
 
 class MediaView(Wire):

@@ -47,6 +47,8 @@ class ProjectView(Wire):
     created_at: float = 0.0
     archived_at: float | None = None
     experiments: int = 0
+    runs: int = 0
+    """Runs from elsewhere, without those that are marked as deleted."""
     tasks: int = 0
     """User tasks that have not ended."""
     may: Literal["read", "write", "own"] = "read"

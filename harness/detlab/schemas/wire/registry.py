@@ -10,6 +10,7 @@ from detlab.schemas.script_names import MOST_CHARS, name_problem, normal
 from detlab.schemas.text_limits import DESCRIPTION_CHARS, NOTES_CHARS
 from detlab.schemas.wire.base import PersonRequest, Wire
 from detlab.schemas.wire.edits import Labels
+from detlab.schemas.wire.governance.evidence import EvidenceSummary
 
 LABEL_CHARS = 64
 REASON_CHARS = 2000
@@ -136,6 +137,9 @@ class Lineage(Wire):
     data: dict[str, str] = {}
     """Declared data sets: name -> digest or version (config: `data: {digests: {name: …}}`, or the checkpoint's
     metadata `data_digests`)."""
+    governed: EvidenceSummary | None = None
+    """What its signed evidence says that it was learnt from; None: it was not trained under a policy, or by an older
+    version."""
     parents: list[str] = []
     """Checkpoints that the trial started from, and those that it has reported as used."""
     slots: int = 0

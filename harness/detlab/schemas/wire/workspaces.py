@@ -89,6 +89,8 @@ class WorkspaceView(Wire):
     projects: int = 0
     experiments: int = 0
     models: int = 0
+    runs: int = 0
+    """Runs from elsewhere, without those that are marked as deleted."""
     tasks: int = 0
     """User tasks that have not ended, without those of a personal one that name none."""
     quota: int | None = None

@@ -122,6 +122,8 @@ class Action(StrEnum):
     NODE_FORGET = "node.forget"
     CLUSTER_DRAIN = "cluster.drain"
     QUOTA_SET = "quota.set"
+    SIGNING_KEY_ROTATE = "signing_key.rotate"
+    SIGNING_KEY_REVOKE = "signing_key.revoke"
     QUOTA_REMOVE = "quota.remove"
     TOKEN_REVOKE = "token.revoke"  # noqa: S105  (a name)
     SPAWN_START = "spawn.start"
@@ -133,6 +135,7 @@ class Action(StrEnum):
     ATTEMPT_DELETE_CHECKPOINT = "attempt.delete_checkpoint"
     ATTEMPT_COLLECT = "attempt.collect"
     ATTEMPT_RENEW = "attempt.renew"
+    ATTEMPT_GOVERN = "attempt.govern"
 
 
 @dataclass(frozen=True)
@@ -309,6 +312,8 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.NODE_FORGET: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "send it away"),
     Action.CLUSTER_DRAIN: ActionRule((ObjectKind.CLUSTER,), _OWN, _ADMIN, "drain the cluster"),
     Action.QUOTA_SET: ActionRule((ObjectKind.QUOTA,), _OWN, _ADMIN, "set a quota"),
+    Action.SIGNING_KEY_ROTATE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "sign evidence with a new key"),
+    Action.SIGNING_KEY_REVOKE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "revoke a key that signs evidence"),
     Action.QUOTA_REMOVE: ActionRule((ObjectKind.QUOTA,), _OWN, _ADMIN, "remove a quota"),
     Action.TOKEN_REVOKE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "revoke a token"),
     Action.SPAWN_START: ActionRule((), _NONE, _HUB, "start a user's server"),
@@ -320,6 +325,7 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.ATTEMPT_DELETE_CHECKPOINT: ActionRule(_CHECKPOINT, _OWN, _TASK, "delete a checkpoint of its trial"),
     Action.ATTEMPT_COLLECT: ActionRule((), _NONE, _TASK, "take and report what its owner has to remove"),
     Action.ATTEMPT_RENEW: ActionRule((), _NONE, _TASK, "renew its token"),
+    Action.ATTEMPT_GOVERN: ActionRule((), _NONE, _TASK, "record its matrix, and have a checkpoint's evidence verified"),
 }
 
 

@@ -31,7 +31,7 @@ from detlab_hub.core.rights import (
     right_of,
 )
 from detlab_hub.services.base.callers import AgentCaller, Caller, TaskCaller
-from detlab_hub.store.queries import rights, workspaces
+from detlab_hub.store.queries import checkpoints, rights, workspaces
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.tables import (
     CheckpointRow,
@@ -45,6 +45,9 @@ from detlab_hub.store.tables import (
 )
 
 Key = TypeVar("Key", int, str)
+SHORTEST_START = 4
+"""Characters of a checkpoint's uuid that may stand for all of it."""
+_UUID_CHARS, _UUID_TEXT = 36, frozenset("0123456789abcdef-")
 
 
 class Hidden(NotFound):
@@ -291,6 +294,26 @@ def checkpoint_for(s: Session, caller: Caller, uuid: str, action: Action | None 
         raise no_such(f"there is no checkpoint {uuid[:80]}", exists=experiment is not None, hint=hint)
     _check(caller, experiment, thing, action)
     return row
+
+
+def checkpoint_named(s: Session, caller: Caller, named: str) -> CheckpointRow:
+    """Load a checkpoint by its uuid, or by how it begins: that of one of the experiments that the caller may read.
+
+    Raises:
+        Conflict: Several of these begin so.
+        NotFound: There is none for the caller: hidden ones count as little as those that there are not.
+    """
+    try:
+        return checkpoint_for(s, caller, named)
+    except NotFound:
+        begin = named.lower()
+        long_enough = SHORTEST_START <= len(begin) < _UUID_CHARS and set(begin) <= _UUID_TEXT
+        found = checkpoints.beginning(s, person(caller), begin, 2) if long_enough else []
+        if not found:
+            raise
+    if len(found) > 1:
+        raise Conflict(f"several checkpoints begin with {named}", hint="give more of it, or all: det checkpoint list")
+    return checkpoint_for(s, caller, found[0])
 
 
 def model_things(s: Session, caller: Caller, rows: Sequence[ModelRow]) -> dict[int, Thing]:

@@ -86,6 +86,10 @@ class Settings:
     """Networks, addresses and hosts that are not public and may be called nevertheless."""
     storage_credentials: Callable[[str, Mapping[str, Any]], Mapping[str, Any] | None] | None = None
     """Gives the owner of a task short-lived credentials for a `checkpoint_storage` block, or None."""
+    evidence_signer: tuple[str, ...] = ()
+    """Program and arguments that sign evidence of checkpoints in place of the master's own key."""
+    evidence_signer_key: str = ""
+    """Its public key: 32 bytes in hex."""
     service_url: str = "http://127.0.0.1:8642/services/detlab/"
     """How tasks reach the service; ends with `/services/detlab/`."""
     public_url: str = ""

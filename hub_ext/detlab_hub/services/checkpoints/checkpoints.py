@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
 from detlab.schemas.wire import CheckpointView, SeriesView
-from detlab_hub.services.base.access import checkpoint_for
+from detlab_hub.services.base.access import checkpoint_for, checkpoint_named
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.checkpoints import files
@@ -28,7 +28,7 @@ class Checkpoints(Service):
         """Return one checkpoint with its files."""
 
         def get(s: Session) -> CheckpointView:
-            return experiment_views.checkpoint_view(s, checkpoint_for(s, caller, uuid))
+            return experiment_views.checkpoint_view(s, checkpoint_named(s, caller, uuid))
 
         return await self._context.read(get)
 

@@ -50,6 +50,6 @@ def remove_media(settings: Settings, place: int | str, digests: Sequence[str]) -
             path.parent.rmdir()
 
 
-def remove_all_media(settings: Settings, experiment_id: int) -> None:
-    """Remove all media of an experiment."""
-    shutil.rmtree(media_folder(settings, experiment_id), ignore_errors=True)
+def remove_all_media(settings: Settings, place: int | str) -> None:
+    """Remove all media of an experiment, or of a run by its id."""
+    shutil.rmtree(media_folder(settings, place), ignore_errors=True)

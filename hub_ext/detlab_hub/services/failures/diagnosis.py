@@ -302,6 +302,14 @@ def is_untested_framework(message: str) -> bool:
     return message.partition(":")[0].rpartition(".")[2] == _VERSION
 
 
+def is_governance(message: str) -> bool:
+    """Whether a failure's message is that of training that its policy refuses: again, it would be refused again."""
+    return message.partition(":")[0].rpartition(".")[2] == "GovernanceError" or REFUSED_COMMIT in message[:200]
+
+
+REFUSED_COMMIT = "the policy does not allow this checkpoint"
+
+
 def is_missing_checkpoint(message: str) -> bool:
     """Whether a failure's message is that of a checkpoint whose files are not where they were stored."""
     return message.partition(":")[0].rpartition(".")[2] == "CheckpointMissing"

@@ -381,7 +381,8 @@ def noted(
     s.flush()  # before the new one: two cannot have the same place
     row.step, row.key, row.place, row.kind = facts.step, facts.key, facts.place, facts.kind
     row.media_type, row.caption = facts.media_type, facts.caption
-    row.digest, row.size, row.created_at = found.digest, found.size, unit.now
+    row.digest, row.size = found.digest, found.size
+    row.created_at = unit.now if facts.logged_at is None else min(facts.logged_at, unit.now)
     row.width, row.height = found.header.width, found.header.height
     s.add(row)
     s.flush()

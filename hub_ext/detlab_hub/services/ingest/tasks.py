@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, DetlabError, Forbidden
+from detlab.errors import Conflict, DetlabError, Forbidden, Unavailable
 from detlab.schemas.checkpoint_ids import made_for
 from detlab.schemas.runtimes import ADDRESS_LATER
 from detlab.schemas.wire import (
@@ -28,6 +29,7 @@ from detlab.schemas.wire import (
     StorageCredentials,
     TokenReply,
 )
+from detlab.schemas.wire.governance.evidence import VerificationReply, VerifyCheckpoint
 from detlab_hub.core.lifecycle.allocation import AllocationStarted, LeaveAcknowledged
 from detlab_hub.core.rights import Action, ObjectKind, Right, Thing, may, right_of
 from detlab_hub.services.admission import log_rate
@@ -44,6 +46,7 @@ from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
 from detlab_hub.services.checkpoints.removals import DELETED, announce, begin_removal, check_unneeded
 from detlab_hub.services.checkpoints.stores import StoreOperation, opened_by_master
+from detlab_hub.services.governance.evidence import LedgerMovedError, SignedEntry, SignedEvidence, keep
 from detlab_hub.services.ingest import points, records, rendezvous, storage_credentials
 from detlab_hub.services.ingest.rank_states import RankStates
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
@@ -58,21 +61,24 @@ from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
 MAX_WAIT = 300.0
+_TRIES = 3
+"""To sign evidence, if the trial's ledger grows meanwhile."""
 
 
 class Tasks(Service):
     """The task API."""
 
-    def __init__(self, context: ServiceContext, policies: PolicyMatcher) -> None:
+    def __init__(self, context: ServiceContext, policies: PolicyMatcher, evidence: SignedEvidence) -> None:
         super().__init__(context)
         self._policies = policies
+        self._evidence = evidence
         self._rank_states = RankStates(context)
         self._storage_warnings = StorageWarnings(context)
 
     @classmethod
     def made_for(cls, services: ServiceLookup) -> Self:
         """Make the one of a master."""
-        return cls(services.context, services[PolicyMatcher])
+        return cls(services.context, services[PolicyMatcher], services[SignedEvidence])
 
     async def records(self, task: TaskCaller, batch: RecordBatch, node: int = 0) -> RecordAck:
         """Take a batch of records of one of the task's nodes; what is acknowledged is committed.
@@ -201,12 +207,33 @@ class Tasks(Service):
         """
         size = check_commit(commit, self._context.settings.checkpoint_file_limit)
         await self._check_sizes(task, commit)
-        view = await self._context.write(lambda unit: _commit(unit, task, commit, size))
+        view = await self._committed(task, commit, size)
         try:
             await self._storage_warnings.after_commit(task)
         except DetlabError as error:  # it is committed: a warning that fails must not have it sent again
             _log.warning("trial %s: its quotas of storage were not looked at: %s", task.trial_id, error.message)
         return view
+
+    async def _committed(self, task: TaskCaller, commit: CommitCheckpoint, size: int) -> CheckpointView:
+        """Commit, with the evidence of a governed checkpoint, which is signed before the transaction."""
+        for _ in range(_TRIES):
+            signed = await self._evidence.signed(task, commit)
+            try:
+                return await self._context.write(partial(_commit, task=task, commit=commit, size=size, signed=signed))
+            except LedgerMovedError:
+                continue
+        raise Unavailable(f"the ledger of trial {task.trial_id} changes all the time")
+
+    async def verify_checkpoint(self, task: TaskCaller, uuid: str, request: VerifyCheckpoint) -> VerificationReply:
+        """Say whether the task's policy allows to go on from a checkpoint that it may read.
+
+        Raises:
+            Conflict: The trial's matrix is not recorded.
+            NotFound: There is no such checkpoint that this task may read.
+            StaleAttempt: The attempt is over.
+        """
+        await self.get_checkpoint(task, uuid)
+        return await self._evidence.verify(task, uuid, request)
 
     async def _check_sizes(self, task: TaskCaller, commit: CommitCheckpoint) -> None:
         """Compare the manifest with the files, where the master opens their store and it answers in time.
@@ -366,7 +393,9 @@ def _storage_of(s: Session, task: TaskCaller) -> dict[str, Any]:
     return {} if experiment is None else experiment.config.get("checkpoint_storage") or {}
 
 
-def _commit(unit: UnitOfWork, task: TaskCaller, commit: CommitCheckpoint, size: int) -> CheckpointView:
+def _commit(
+    unit: UnitOfWork, task: TaskCaller, commit: CommitCheckpoint, size: int, signed: SignedEntry | None
+) -> CheckpointView:
     row, trial = current_attempt(unit.session, task)
     if not made_for(commit.uuid, trial.id):
         # Its files may be another's, stored and not committed yet, or another program's: who commits them could have
@@ -401,6 +430,8 @@ def _commit(unit: UnitOfWork, task: TaskCaller, commit: CommitCheckpoint, size: 
     )
     unit.session.add(made)
     unit.session.flush()
+    if signed is not None:
+        keep(unit, made, signed)
     newest = checkpoints.latest(unit.session, trial.id)
     trial.latest_checkpoint = None if newest is None else newest.uuid
     unit.outbox.saved_allocations.add(row.id)

@@ -17,6 +17,7 @@ from detlab_hub.services.failures import cards
 from detlab_hub.services.failures.diagnosis import (
     is_denied,
     is_denied_storage,
+    is_governance,
     is_lasting,
     is_missing_command,
     is_refused_job,
@@ -190,7 +191,7 @@ def _after_attempt(
     # A trial that has reported could import its code before: then a restart may help.
     if trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message):
         return trials.Retry.NEVER, cards.without_restart(card)
-    if is_refused_job(card.message):
+    if is_refused_job(card.message) or is_governance(card.message):
         return trials.Retry.NEVER, cards.without_restart(card)
     missing = is_denied(card.message) or is_missing_command(card.message)
     denied = is_denied_storage(card.message) or (missing and not trial.steps_completed)

@@ -17,7 +17,7 @@ from detlab_hub.services.base.access import no_such, person, workspace_for, work
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.services.projects.workspaces import ARCHIVED
+from detlab_hub.services.projects.workspaces import ARCHIVED, check_no_runs
 from detlab_hub.services.streams.reads import note_rights
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import workspaces
@@ -107,7 +107,7 @@ class Projects(Service):
         """Delete a project in which nothing lies.
 
         Raises:
-            Conflict: Experiments or user tasks that have not ended lie in it.
+            Conflict: Experiments, runs from elsewhere or user tasks that have not ended lie in it.
             Forbidden: The caller is no admin of the workspace.
         """
 
@@ -115,13 +115,9 @@ class Projects(Service):
             place = workspace_for(unit.session, caller, workspace, Action.PROJECT_DELETE)
             row = _project_for(unit.session, place, project)
             view = _views(unit.session, caller, place, [row])[0]
-            tracked = runs.count_of_projects(unit.session, [row.id]).get(row.id, 0)
-            if tracked and not (view.experiments or view.tasks):
-                raise Conflict(
-                    f"project {row.name!r} is not empty: {tracked} runs from elsewhere lie in it,"
-                    " deleted ones included",
-                    hint="Archive it instead: det project archive",
-                )
+            if not (view.experiments or view.tasks):
+                tracked = runs.counts_of_projects(unit.session, [row.id]).get(row.id, runs.RunCounts())
+                check_no_runs(f"project {row.name!r}", tracked, f"{view.workspace}/{row.name}")
             if view.experiments or view.tasks:
                 named = f"--workspace {word(view.workspace)} --project {word(row.name)}"
                 within = [
@@ -165,6 +161,7 @@ def _project_for(s: Session, place: WorkspaceRow, project: str) -> ProjectRow:
 def _views(s: Session, caller: Caller, place: WorkspaceRow, rows: Sequence[ProjectRow]) -> Sequence[ProjectView]:
     may = right_of(person(caller), workspace_things(s, caller, [place])[place.id]).wire
     ids = [row.id for row in rows]
+    tracked = runs.counts_of_projects(s, ids)
     counts, tasks = workspaces.experiment_counts_of_projects(s, ids), workspaces.live_task_counts_of_projects(s, ids)
     return [
         ProjectView(
@@ -178,6 +175,7 @@ def _views(s: Session, caller: Caller, place: WorkspaceRow, rows: Sequence[Proje
             created_at=row.created_at,
             archived_at=row.archived_at,
             experiments=counts.get(row.id, 0),
+            runs=tracked.get(row.id, runs.RunCounts()).shown,
             tasks=tasks.get(row.id, 0),
             may=may,
         )

@@ -143,12 +143,8 @@ class Workspaces(Service):
                     hint="Move them (det experiment move, det model move, det task move), or delete them and end the "
                     f"tasks first: det experiment list --workspace {named} --all, det task list --workspace {named}",
                 )
-            if tracked := runs.count_of_workspace(unit.session, row.id):
-                raise Conflict(
-                    f"workspace {row.name!r} is not empty: {tracked} runs from elsewhere lie in it,"
-                    " deleted ones included",
-                    hint="Archive it instead: det workspace archive",
-                )
+            tracked = runs.counts_of_workspaces(unit.session, [row.id]).get(row.id, runs.RunCounts())
+            check_no_runs(f"workspace {row.name!r}", tracked, f"{row.owner}/{row.name}/PROJECT")
             if named_folders := artifacts.count_of_workspace(unit.session, row.id):
                 raise Conflict(
                     f"workspace {row.name!r} is not empty: {named_folders} artifacts lie in it",
@@ -171,11 +167,30 @@ def personal_conflict(row: WorkspaceRow, what: str) -> Conflict:
     )
 
 
+def check_no_runs(what: str, tracked: runs.RunCounts, project: str) -> None:
+    """Check that no run from elsewhere lies in what is to be deleted, not even one that is marked as deleted.
+
+    Raises:
+        Conflict: Some do.
+    """
+    count = tracked.shown + tracked.deleted
+    if not count:
+        return
+    marked = f", {tracked.deleted} of them marked as deleted" if tracked.deleted else ""
+    raise Conflict(
+        f"{what} is not empty: {count} run{'' if count == 1 else 's'} from elsewhere {'lies' if count == 1 else 'lie'}"
+        f" in it{marked}",
+        hint=f"det run list --project {word(project)} lists them, with --deleted those that are marked;"
+        " det run delete RUN --forever removes one for good",
+    )
+
+
 def workspace_views(s: Session, rows: Sequence[WorkspaceRow], caller: Caller) -> Sequence[WorkspaceView]:
     """Make the views that a caller gets of some workspaces, with a few queries whatever their number."""
     ids = [row.id for row in rows]
     things, who = workspace_things(s, caller, rows), person(caller)
-    projects, runs = workspaces.project_counts(s, ids), workspaces.experiment_counts(s, ids)
+    projects, experiments = workspaces.project_counts(s, ids), workspaces.experiment_counts(s, ids)
+    tracked = runs.counts_of_workspaces(s, ids)
     models, tasks = workspaces.model_counts(s, ids), workspaces.live_task_counts(s, ids)
     found = []
     for row in rows:
@@ -191,7 +206,8 @@ def workspace_views(s: Session, rows: Sequence[WorkspaceRow], caller: Caller) ->
             may=right_of(who, things[row.id]).wire,
             role=None if role is None else role.wire,
             projects=projects.get(row.id, 0),
-            experiments=runs.get(row.id, 0),
+            experiments=experiments.get(row.id, 0),
+            runs=tracked.get(row.id, runs.RunCounts()).shown,
             models=models.get(row.id, 0),
             tasks=tasks.get(row.id, 0),
             quota=row.quota,

@@ -14,6 +14,7 @@ from detlab_hub.services.base.access import may_read, reference_to
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.masking import masked_lineage
 from detlab_hub.services.checkpoints.manifests import is_uuid
+from detlab_hub.services.governance.reading import summary_of
 from detlab_hub.services.tracking.access import run_id_of
 from detlab_hub.services.tracking.facts import loaded, run_facts
 from detlab_hub.services.views import experiment_views
@@ -63,6 +64,7 @@ def capture(s: Session, checkpoint: CheckpointRow) -> Lineage:
         bundle_digest=experiment.bundle or "",
         environment=_environment(s, checkpoint),
         data=_data(experiment.config, checkpoint.metadata_),
+        governed=summary_of(s, checkpoint.uuid),
         parents=_parents(experiment, trial, checkpoint),
         slots=0 if attempt is None else len(attempt.slots),
         device="" if attempt is None else _device(s, attempt),

@@ -22,6 +22,7 @@ from detlab_hub.services.admission.notes import check_notes
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import (
     checkpoint_for,
+    checkpoint_named,
     checkpoint_owner,
     experiment_for,
     is_deleting,
@@ -295,7 +296,7 @@ def _checkpoint(s: Session, caller: Caller, wanted: CreateVersion) -> Checkpoint
                 hint=f"det checkpoint list {experiment.id}",
             )
         uuid = best.checkpoint
-    row = checkpoint_for(s, caller, uuid)
+    row = checkpoint_named(s, caller, uuid)
     if row.run_id is None and is_deleting(s, row.experiment_id):
         raise Conflict(
             f"checkpoint {row.uuid} cannot be registered: experiment {row.experiment_id} is being deleted with it"

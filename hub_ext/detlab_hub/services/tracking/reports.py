@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,6 +49,8 @@ from detlab_hub.store.queries.tracking.points import LoggedPoint
 from detlab_hub.store.tables import TrackedRunRow, TrackedWriterRow
 
 _log = logging.getLogger(__name__)
+_DRAWN = re.compile("[0-9a-f]{32}")
+"""A key that a script has drawn: no name for people."""
 MOST_WRITERS = 4096
 """Processes of one run."""
 MOST_LINES = 1_000_000
@@ -180,7 +183,8 @@ def _begun(unit: UnitOfWork, caller: Caller, wanted: BeginRun) -> TrackedRunRow:
         place = add_project(unit, caller, wanted.project, {})
     place = made_place(unit, caller, place)
     started = round((wanted.started or unit.now) * 1000)
-    row = add_run(unit, caller, place, wanted.name, started, run_id_of_key(person(caller).name, wanted.key))
+    name = wanted.name or ("" if _DRAWN.fullmatch(wanted.key) else wanted.key)
+    row = add_run(unit, caller, place, name, started, run_id_of_key(person(caller).name, wanted.key))
     s.flush()
     tags = {runs.KEY_TAG: wanted.key, GROUP_TAG: wanted.group, JOB_TYPE_TAG: wanted.job_type, NOTES_TAG: wanted.notes}
     runs.put_values(s, row.id, runs.TAG, {key: keys.cut_value(key, value) for key, value in tags.items() if value})

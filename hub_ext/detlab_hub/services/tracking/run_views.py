@@ -74,9 +74,20 @@ class RunViews(Service):
         return await self._context.read(lambda s: run_view(s, caller, found_run(s, caller, named).id))
 
     async def list(
-        self, caller: Caller, project: str, *, group: str, job_type: str, status: str, limit: int, skip: int
+        self,
+        caller: Caller,
+        project: str,
+        *,
+        group: str,
+        job_type: str,
+        status: str,
+        deleted: bool,
+        limit: int,
+        skip: int,
     ) -> RunViewList:
         """Return a page of the runs of a project, or of the caller's own in all projects, the newest first.
+
+        With `deleted` only those that are marked so, and otherwise none of them.
 
         Raises:
             NotFound: There is no such project for the caller.
@@ -85,7 +96,7 @@ class RunViews(Service):
         def look(s: Session) -> RunViewList:
             tags = {key: value for key, value in ((GROUP_TAG, group), (JOB_TYPE_TAG, job_type)) if value}
             place, owner = _project(s, caller, project), "" if project else person(caller).name
-            ids = runs.page(s, place, owner, tags, status=status, skip=skip, limit=limit)
+            ids = runs.page(s, place, owner, tags, status=status, deleted=deleted, skip=skip, limit=limit)
             items, last = pages.of_rows(
                 s, TrackedRunRow, ids, limit, lambda rows: [pages.brief(one) for one in _views(s, caller, rows)]
             )

@@ -8,7 +8,9 @@ from sqlalchemy import ColumnElement, Row, bindparam, select, tuple_
 from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
+from detlab_hub.core.rights import Person
 from detlab_hub.store.prepared import PreparedStatement
+from detlab_hub.store.queries import rights
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow, TrialRow
 
@@ -22,6 +24,13 @@ _LATEST = PreparedStatement(
     .order_by(CheckpointRow.steps_completed.desc(), CheckpointRow.created_at.desc(), CheckpointRow.uuid.desc())
     .limit(1)
 )
+
+
+def beginning(s: Session, viewer: Person, start: str, limit: int) -> list[str]:
+    """Return checkpoints whose uuid begins so, of the experiments that a user may see."""
+    query = select(CheckpointRow.uuid).join(ExperimentRow, ExperimentRow.id == CheckpointRow.experiment_id)
+    mine = CheckpointRow.uuid.startswith(start, autoescape=True), rights.visible_experiments(viewer)
+    return list(s.scalars(query.where(*mine).order_by(CheckpointRow.uuid).limit(limit)))
 
 
 def of_trial(s: Session, trial_id: int, limit: int = 1000, after: str | None = None) -> list[str]:

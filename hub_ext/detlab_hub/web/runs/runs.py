@@ -24,6 +24,7 @@ from detlab.schemas.wire.runs import (
     RunViewList,
 )
 from detlab_hub.core.rights import Action
+from detlab_hub.services.tracking.removal import RunRemovals
 from detlab_hub.services.tracking.reports import RunReports
 from detlab_hub.services.tracking.run_views import RunViews
 from detlab_hub.services.tracking.runs import TrackedRuns
@@ -46,9 +47,18 @@ class RunsQuery(Wire):
     group: str = Field("", max_length=GROUP_CHARS)
     job_type: str = Field("", max_length=GROUP_CHARS)
     status: Literal["", "RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"] = ""
+    deleted: bool = False
+    """Only those that are marked as deleted; else none of these."""
     limit: int = Field(100, ge=1, le=1000)
     skip: int = Field(0, ge=0, lt=2**31)
     """Runs of the pages before: `next` of the page before."""
+
+
+class DeleteRunQuery(Wire):
+    """How far."""
+
+    forever: bool = False
+    """Remove it for good, with all that it has logged: only one that is marked as deleted already."""
 
 
 class RunPointsQuery(Wire):
@@ -103,10 +113,24 @@ class Run(Guarded):
         return await self.services[RunViews].get(self.person, run_id)
 
     @needs("write", cross_site="xsrf", action=Action.RUN_DELETE)
-    async def delete(self, run_id: str) -> RunView:
-        """Mark a run as deleted; nothing of it is removed."""
+    async def delete(self, run_id: str, query: DeleteRunQuery) -> RunView:
+        """Mark a run as deleted, of which nothing is removed; or remove one that is marked for good."""
+        if query.forever:
+            return await self.services[RunRemovals].remove(self.person, run_id)
         found = await self.services[RunViews].get(self.person, run_id)
         await self.services[TrackedRuns].set_deleted(self.person, found.id, True)
+        return await self.services[RunViews].get(self.person, found.id)
+
+
+@route("runs/{run_id}/restore", relayed=True)
+class RestoredRun(Guarded):
+    """A run that was marked as deleted."""
+
+    @needs("write", cross_site="xsrf", action=Action.RUN_DELETE)
+    async def post(self, run_id: str) -> RunView:
+        """Take the mark off again: the run is in lists as before."""
+        found = await self.services[RunViews].get(self.person, run_id)
+        await self.services[TrackedRuns].set_deleted(self.person, found.id, False)
         return await self.services[RunViews].get(self.person, found.id)
 
 

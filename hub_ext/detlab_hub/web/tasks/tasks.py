@@ -35,8 +35,10 @@ from detlab.schemas.wire import (
     TokenReply,
     Wire,
 )
+from detlab.schemas.wire.governance.evidence import RecordMatrix, VerificationReply, VerifyCheckpoint
 from detlab.schemas.wire.storage import CollectList, CollectReport
 from detlab_hub.core.rights import Action
+from detlab_hub.services.governance.evidence import SignedEvidence
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.usertasks.checking_tasks import CheckingTasks
 from detlab_hub.services.usertasks.collection_tasks import CollectionTasks
@@ -212,6 +214,26 @@ class Checkpoint(TaskRoute):
     async def delete(self, uuid: str) -> None:
         """Delete a checkpoint of the own trial."""
         await self.services[Tasks].delete_checkpoint(self.task, uuid)
+
+
+@route("task/checkpoints/{uuid}/verification")
+class Verification(TaskRoute):
+    """Evidence of a checkpoint."""
+
+    @needs("task", cross_site="token", action=Action.ATTEMPT_GOVERN)
+    async def post(self, uuid: str, body: VerifyCheckpoint) -> VerificationReply:
+        """Say whether the trial's policy allows to go on from a checkpoint; what follows is in its ledger."""
+        return await self.services[Tasks].verify_checkpoint(self.task, uuid, body)
+
+
+@route("task/governance/matrix")
+class TrialMatrix(TaskRoute):
+    """What each source may train in the trial."""
+
+    @needs("task", cross_site="token", action=Action.ATTEMPT_GOVERN, status=204)
+    async def put(self, body: RecordMatrix) -> None:
+        """Record the matrix of the trial's policy and model, which its checkpoints name by hash."""
+        await self.services[SignedEvidence].record_matrix(self.task, body)
 
 
 @route("task/metadata")

@@ -120,8 +120,8 @@ function Node({ agent, version, manage, batch }: {
       </header>
       {!agent.enabled && <p className="det-adm-note">{CLOSED[closedAs(agent)]}</p>}
       {agent.note && <p className="det-adm-note">{nameText(agent.note, 200)}</p>}
-      {batch ? <BatchNotes batch={batch} /> : <Slots agent={agent} held={held} />}
-      <Holders held={held} slotless={slotless} />
+      {batch ? <BatchNotes batch={batch} /> : <Slots agent={agent} held={held} manage={manage} />}
+      <Holders held={held} slotless={slotless} manage={manage} />
       <dl className="det-adm-facts">
         <dt>Pool</dt>
         <dd>{nameText(agent.pool) || '–'}</dd>
@@ -181,7 +181,7 @@ function NodeActions({ agent }: { agent: AgentView }): ReactElement {
   );
 }
 
-function Slots({ agent, held }: { agent: AgentView; held: Held[] }): ReactElement {
+function Slots({ agent, held, manage }: { agent: AgentView; held: Held[]; manage: boolean }): ReactElement {
   const speaksFor = useStore(snapshot => snapshot.agents.filter(one => one.id.startsWith(`${agent.id}/`)).length);
   if (!agent.slots.length) {
     if (speaksFor) return <p className="det-soft">Connects {plural(speaksFor, 'node')} of its cluster, each listed by itself.</p>;
@@ -190,7 +190,7 @@ function Slots({ agent, held }: { agent: AgentView; held: Held[] }): ReactElemen
   const taken = agent.slots.filter(slot => slot.allocation_id).length;
   return (
     <>
-      <SlotGrid agent={agent} held={held} />
+      <SlotGrid agent={agent} held={held} manage={manage} />
       <p className="det-soft">
         {[`${taken} of ${plural(agent.slots.length, 'slot')} in use`, ...slotNotes(agent)].join(', ')}
         {agent.slots[0]?.name ? `, ${nameText(agent.slots[0].name)}` : ''}
@@ -199,8 +199,14 @@ function Slots({ agent, held }: { agent: AgentView; held: Held[] }): ReactElemen
   );
 }
 
-function SlotGrid({ agent, held }: { agent: AgentView; held: Held[] }): ReactElement {
-  const holderAt = new Map(held.flatMap((one, i) => one.slots.map(slot => [slot.id, { holder: one.holder, colour: i % 8 }])));
+/** To administrators each holder has a colour; to others blue is theirs, and grey is not. */
+function colourOf(one: Held, place: number, me: string, manage: boolean): number | 'others' {
+  return manage ? place % 8 : one.holder.owner === me ? 0 : 'others';
+}
+
+function SlotGrid({ agent, held, manage }: { agent: AgentView; held: Held[]; manage: boolean }): ReactElement {
+  const me = useStore(snapshot => snapshot.me?.name ?? '');
+  const holderAt = new Map(held.flatMap((one, i) => one.slots.map(slot => [slot.id, { holder: one.holder, colour: colourOf(one, i, me, manage) }])));
   return (
     <ul className="det-adm-slots" aria-label={`Slots of ${nameText(agent.id)}`}>
       {agent.slots.map(slot => {
@@ -224,13 +230,14 @@ function SlotGrid({ agent, held }: { agent: AgentView; held: Held[] }): ReactEle
   );
 }
 
-function Holders(props: { held: Held[]; slotless: ReturnType<typeof slotlessOn> }): ReactElement | null {
+function Holders(props: { held: Held[]; slotless: ReturnType<typeof slotlessOn>; manage: boolean }): ReactElement | null {
+  const me = useStore(snapshot => snapshot.me?.name ?? '');
   if (!props.held.length && !props.slotless.length) return null;
   return (
     <ul className="det-adm-holders" aria-label="Slot holders">
       {props.held.map(({ holder, slots }, i) => (
         <li key={holder.what}>
-          <span className="det-adm-slot" data-colour={i % 8} aria-hidden="true">
+          <span className="det-adm-slot" data-colour={colourOf({ holder, slots }, i, me, props.manage)} aria-hidden="true">
             {slots.length}
           </span>
           <span>

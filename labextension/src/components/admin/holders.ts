@@ -14,6 +14,9 @@ export interface Holder {
   place: Place | null;
 }
 
+/** What holds slots of which this user may know nothing more: one task or several. */
+export const OTHERS = 'work of others';
+
 /** What holds a slot, or null if it is free. Of others' work a non-admin learns only that it is there. */
 export function holderOf(
   slot: SlotView, experiments: readonly ExperimentView[], tasks: readonly TaskView[]
@@ -28,7 +31,7 @@ export function holderOf(
     return { what: `experiment ${id}`, name: nameText(found?.name ?? ''), owner: found?.owner ?? '', place: found ? place : null };
   }
   const task = tasks.find(one => one.id === first || allocation.startsWith(`${one.id}.`));
-  if (!task) return { what: 'a task', name: '', owner: '', place: null };
+  if (!task) return { what: OTHERS, name: '', owner: '', place: null };
   return { what: taskWord(task), name: nameText(task.name), owner: task.owner, place: { kind: 'task', id: task.id } };
 }
 

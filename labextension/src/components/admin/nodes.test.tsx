@@ -20,6 +20,14 @@ test('the holder of a slot is told from its allocation', () => {
   expect(holderOf(agent().slots[0]!, [], [])).toBeNull();
 });
 
+test('slots of others are grey to who is no administrator', async () => {
+  const node = holding('node-1', { '0': 'secret.1', '1': 'other.1', '2': '12.uuid.1' });
+  show(<Nodes title="Cluster" />, { overview: overview({ agents: [node], experiments: [experiment({ owner: 'ada' })], tasks: [], me: { name: 'ada', scopes: [], admin: false } }) });
+  const slots = within(await screen.findByRole('list', { name: 'Slots of node-1' })).getAllByRole('listitem');
+  expect(slots.slice(0, 3).map(one => one.dataset.colour)).toEqual(['others', 'others', '0']);
+  expect(screen.getByRole('list', { name: 'Slot holders' }).textContent).toContain('work of others, 2 slots');
+});
+
 test('an administrator sees who holds what and disables the node', async () => {
   const node = holding('node-1', { '0': '12.uuid.1', '1': '12.other.1' });
   const shown = show(<Nodes title="Nodes" manage />, {

@@ -183,3 +183,34 @@ describe('an experiment that has ended', () => {
     expect(choose('Continue').getAttribute('aria-disabled')).toBe('true');
   });
 });
+
+describe('sharing and deleting', () => {
+  it('are in the menu: whom it is shared with, and deletion of one that has ended, after a question', async () => {
+    const e = experiment(7, { state: 'COMPLETED', owner: 'ada', may: 'own' });
+    const shown = show(<More experiment={e} me={ME} onEdit={() => undefined} onSaved={() => undefined} />, {
+      workspaces: { items: [], after: null }, 'experiments/7/grants': { items: [] }, 'PUT experiments/7/grants': { items: [] }, 'DELETE experiments/7': { deleted: 7, left: null }
+    });
+    fireEvent.click(choose('Share'));
+    fireEvent.change(await screen.findByRole('textbox', { name: 'Name' }), { target: { value: 'ben' } });
+    fireEvent.click(screen.getByRole('button', { name: 'Share' }));
+    await waitFor(() => expect(shown.api.bodies).toEqual([{ kind: 'user', name: 'ben', write: false }]));
+    fireEvent.click(screen.getByRole('button', { name: 'Close' }));
+    fireEvent.click(choose('Delete'));
+    await waitFor(() => expect(shown.api.asked).toContain('DELETE experiments/7'));
+    expect(shown.done[0]).toBe('notify user ben may read experiment 7');
+    expect(shown.done).toContain('confirm Delete experiment 7?');
+  });
+
+  it('are not for those with whom it is shared, nor deletion while it runs', async () => {
+    const theirs = experiment(7, { state: 'COMPLETED', owner: 'ben', may: 'write' });
+    const first = show(<More experiment={theirs} me={ME} onEdit={() => undefined} onSaved={() => undefined} />, { workspaces: { items: [], after: null }, 'experiments/7/grants': { items: [] } });
+    expect(choose('Delete').getAttribute('aria-disabled')).toBe('true');
+    fireEvent.click(screen.getByRole('menuitem', { name: /^Share/ }));
+    expect(await screen.findByText('It is shared with nobody.')).toBeTruthy();
+    expect(screen.queryByRole('form', { name: 'Share it' })).toBeNull();
+    first.unmount();
+    show(<More experiment={experiment(8, { state: 'ACTIVE' })} me={ME} onEdit={() => undefined} onSaved={() => undefined} />, { workspaces: { items: [], after: null } });
+    fireEvent.click(screen.getByRole('button', { name: /^More actions/ }));
+    expect(screen.queryByRole('menuitem', { name: /^Delete/ })).toBeNull();
+  });
+});

@@ -82,8 +82,7 @@ export function FilterBox({ table, value, problem, onApply, inputRef }: {
       case 'Escape':
         event.stopPropagation();
         if (open) return close();
-        setText(value);
-        return box.current?.blur();
+        return box.current?.blur(); // what was typed stays: whoever closes a list that is not there yet would lose it
     }
   };
   const said = problem !== null && text.trim() === value.trim() ? problem : null;

@@ -8,6 +8,7 @@ import { Go } from '../admin/parts';
 import { ActionButton, formatAgo, formatTime, Loading, Menu, Notice, plural, useLoaded, useNow } from '../common';
 import { useAct } from '../common/load';
 import { nameText } from '../common/text';
+import { Sharing } from '../workspaces/Sharing';
 import { useTeams } from '../workspaces/load';
 import { Markdown } from '../view/Markdown';
 import { Missing } from '../view/Missing';
@@ -20,7 +21,6 @@ import { EditModel } from './EditModel';
 import { LabelHistory } from './LabelHistory';
 import { closedModel, ownersModel, referenceTo } from './model';
 import { modelPath } from './paths';
-import { Sharing } from './Sharing';
 import { useModelEvents } from './useModelEvents';
 import { Metadata } from './Values';
 import { Versions } from './versions/Versions';
@@ -84,7 +84,12 @@ function Shown({ model, reload }: { model: ModelView; reload: () => void }): Rea
         {tab === 'versions' && <Versions model={model} why={why} onMove={version => setMoving({ version })} />}
         {tab === 'labels' && <LabelHistory model={model} why={why} onMove={(label, version) => setMoving({ label, version })} onChanged={reload} />}
         {tab === 'metadata' && <Metadata values={model.metadata} />}
-        {tab === 'sharing' && <Sharing model={model} own={own} />}
+        {tab === 'sharing' && (
+          <Sharing
+            base={modelPath(referenceTo(model))} name={model.name} own={own}
+            about={`Readers see its versions and their lineage, and may download their checkpoints. Writers also register, label and edit. Only ${nameText(model.owner, 60)} and administrators share or delete it.`}
+          />
+        )}
       </Tabs>
       {moving && <MoveLabel model={model} {...moving} onClose={() => setMoving(null)} onMoved={() => { setMoving(null); reload(); }} />}
     </section>

@@ -14,6 +14,7 @@ import { PERSONAL, workspace } from '../workspaces/fixtures';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '.';
 import { Register } from './dialogs/Register';
 import { findCommand } from './paths';
+import { Origin } from './versions/Origin';
 import { checkpoint } from '../../harness/fixtures';
 
 const FIRST = 'models?limit=50';
@@ -344,6 +345,19 @@ describe('a model', () => {
 });
 
 describe('a version', () => {
+  test('of a governed checkpoint says what it was trained on, and how to check that', async () => {
+    const version = made.version(5);
+    version.lineage.governed = {
+      key_id: 'a1', policy_hash: 'sha256:ab', s_hash: 'sha256:cd', level: 'direct', ledger_index: 3, ledger_hash: 'sha256:ef',
+      sources: [{ name: 'web', license: 'CC-BY-4.0', manifest: null, expires: null, samples: 1200 }, { name: '<b>x</b>', license: '', manifest: null, expires: null, samples: 1 }]
+    };
+    const view = show(<Origin version={version} />, {}).container;
+    expect(view.textContent).toContain('level direct, entry 3 of the trial’s ledger');
+    expect(view.textContent).toContain(`det governance verify ${version.checkpoint.slice(0, 8)}`);
+    expect(view.textContent).toContain('web: 1200 samples, CC-BY-4.0');
+    expect(view.textContent).toContain('<b>x</b>: 1 sample');
+  });
+
   test('says where it comes from, and how to load it by number or label', async () => {
     const shown = show(<VersionPage model="digits" version={5} />, answers());
     expect((await screen.findByRole('heading', { level: 1 })).textContent).toBe('digits version 5');

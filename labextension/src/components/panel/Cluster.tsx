@@ -5,7 +5,7 @@ import type { ReactElement } from 'react';
 import { everyItem } from '../../state/api';
 import { useApp, useStore, type Place } from '../../state/context';
 import type { AgentView, ElasticPoolView, ExperimentView, JobView, PoolView, SlotView, TaskView } from '../../state/wire';
-import { Held, heldOn, holderOf, isClosed, slotNotes } from '../admin/holders';
+import { Held, heldOn, holderOf, isClosed, OTHERS, slotNotes } from '../admin/holders';
 import { useReloadOn } from '../common/load';
 import { EmptyState, formatAgo, Menu, plural, useLoaded, useNow, type Action } from '../common';
 import { BatchNotes, CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools } from '../jobs';
@@ -169,7 +169,7 @@ function Holding({ held, jobs, me }: { held: Held; jobs: readonly JobView[]; me:
           </button>
         )
         : <span className="det-ellipsis" title={name}>{name}</span>}
-      <span className="det-ellipsis">{owner}</span>
+      {holder.what !== OTHERS && <span className="det-ellipsis">{owner}</span>}
       <span className="det-age det-num">{plural(slots.length, 'slot')}</span>
     </div>
   );

@@ -27,7 +27,7 @@ export function RunCurves({ run, names, cut = '', empty }: {
   const { api } = useApp();
   const [search, setSearch] = useState('');
   const [most, setMost] = useState(PAGE);
-  const [options, setOptions] = useState<PlotOptions>({ x: cut ? 'time' : 'steps', log: false, smoothing: 0, best: false, focus: true });
+  const [options, setOptions] = useState<PlotOptions>({ x: cut ? 'time' : 'steps', log: false, smoothing: 0, best: false, focus: false });
   const set = (change: Partial<PlotOptions>): void => setOptions({ ...options, ...change });
   const wanted = useSettled(search.trim().toLowerCase());
   const found = useMemo(() => names.filter(name => name.toLowerCase().includes(wanted)).sort((a, b) => (a < b ? -1 : 1)), [names, wanted]);

@@ -62,12 +62,12 @@ function Shown({ run, tab, onTab, visible, reload }: {
     { key: 'metrics', label: 'Metrics', note: names.length - ofMachine.length }, { key: 'media', label: 'Media' }, { key: 'logs', label: 'Logs' }, { key: 'config', label: 'Config' },
     { key: 'system', label: 'System' }, { key: 'code', label: 'Code' }, { key: 'files', label: 'Files' }
   ];
-  const removal = remove(run, me, () => navigate({ kind: 'tracked' }));
+  const removal = remove(run, me, reload, () => navigate({ kind: 'tracked' }));
   return (
     <>
       <Header
         title={titleOf(run)} kind="Run" state={run.status} about={run.end_reason} facts={factsOf(run, now)} actions={[]} onAction={async () => undefined}
-        more={!run.deleted && trial === null && <Menu label="More actions of the run" actions={() => [{ key: 'delete', label: 'Delete …', danger: true, ...removal }]} />}
+        more={trial === null && run.experiment_id === null && <Menu label="More actions of the run" actions={() => removal} />}
       >
         <CopyButton text={run.id} label="Copy id" what="the id, for det run describe and det.init(id=…)" />
       </Header>

@@ -17,7 +17,9 @@ import { goesOn, readRuns, titleOf, writeRuns, type RunsWanted } from './model';
 const PAGE = 100;
 /** The master has no more in a page. */
 const MOST_AT_ONCE = 1000;
-const STATES: [string, string][] = [['', 'any state'], ['RUNNING', 'running'], ['FINISHED', 'finished'], ['FAILED', 'failed'], ['KILLED', 'killed']];
+/** Not a state of the master's: runs that are marked as deleted, whatever their state. */
+const DELETED = 'DELETED';
+const STATES: [string, string][] = [['', 'any state'], ['RUNNING', 'running'], ['FINISHED', 'finished'], ['FAILED', 'failed'], ['KILLED', 'killed'], [DELETED, 'deleted']];
 
 /** `query`: what the address says, as `writeRuns` writes it. */
 export function TrackedPage({ query = '' }: { query?: string }): ReactElement {
@@ -86,7 +88,7 @@ async function load(api: Api, path: string, most: number, signal: AbortSignal): 
 }
 
 function pathOf(project: string | undefined, { status, group, job }: RunsWanted): string {
-  const parts = { project: project ?? '', status, group, job_type: job };
+  const parts = { project: project ?? '', ...(status === DELETED ? { deleted: 'true' } : { status }), group, job_type: job };
   return `runs?${Object.entries(parts).filter(([, value]) => value).map(([name, value]) => `${name}=${encodeURIComponent(value)}&`).join('')}`;
 }
 

@@ -61,7 +61,7 @@ export function useColumns(rows: readonly RunView[], showProject: boolean, onGon
             label={`Actions of ${titleOf(run)}`}
             actions={() => [
               { key: 'open', label: 'Open', run: () => navigate({ kind: 'run', id: run.id }) },
-              { key: 'delete', label: 'Delete …', danger: true, ...remove(run, me, onGone) }
+              ...remove(run, me, onGone, onGone)
             ]}
           />
         )

@@ -49,6 +49,17 @@ describe('the table of runs', () => {
     expect(screen.getByRole('menuitem', { name: /Delete/ }).getAttribute('aria-disabled')).toBe('true');
   });
 
+  it('has a deleted one back, or removes it for good', async () => {
+    const one = { ...run(1), deleted: true };
+    const { api } = show(<TrackedPage query="status=DELETED" />, { overview: overview(), runs: page([one]), [`POST runs/${one.id}/restore`]: {}, [`DELETE runs/${one.id}?forever=true`]: {} });
+    for (const [name, path] of [['Restore', `POST runs/${one.id}/restore`], ['Remove for good …', `DELETE runs/${one.id}?forever=true`]] as const) {
+      await userEvent.click(await screen.findByRole('button', { name: /^Actions of baseline 1/ }));
+      await userEvent.click(screen.getByRole('menuitem', { name }));
+      await waitFor(() => expect(api.asked).toContain(path));
+    }
+    expect(api.asked.some(path => path.startsWith('GET runs?deleted=true&limit=100'))).toBe(true);
+  });
+
   it('reads what it writes', () => {
     const wanted = { status: 'FAILED', group: 'a&b=c', job: 'é' };
     expect(readRuns(writeRuns(wanted))).toEqual(wanted);

@@ -21,7 +21,7 @@ const MARKS = 5;
 export function MetricsTab({ state }: { state: TrialState }): ReactElement {
   const [search, setSearch] = useState('');
   const [most, setMost] = useState(PAGE);
-  const [options, setOptions] = useState<PlotOptions>({ x: 'steps', log: false, smoothing: 0, best: false, focus: true });
+  const [options, setOptions] = useState<PlotOptions>({ x: 'steps', log: false, smoothing: 0, best: false, focus: false });
   const trial = state.trial!;
   const metric = state.experiment?.metric ?? '';
   const names = useMemo(() => {

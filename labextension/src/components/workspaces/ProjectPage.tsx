@@ -63,6 +63,7 @@ function Shown({ project, reload }: { project: ProjectView; reload: () => void }
           <span>Project {project.id}</span>
           {project.owner && <span>made by {nameText(project.owner, 60)}</span>}
           <span>{plural(project.experiments, 'experiment')}</span>
+          {project.runs > 0 && <span>{plural(project.runs, 'run')} from elsewhere</span>}
           <span title={formatTime(project.created_at)}>{formatAgo(project.created_at, now)}</span>
         </p>
       </header>
@@ -100,7 +101,8 @@ function More({ project, path, own, reload }: { project: ProjectView; path: stri
     notify(`Project ${name} was deleted.`, 'good');
     navigate({ kind: 'workspace', workspace: String(project.workspace_id) });
   };
-  const full = project.experiments ? `${plural(project.experiments, 'experiment')} ${project.experiments === 1 ? 'lies in it: move or delete it' : 'lie in it: move or delete them'} first.` : null;
+  const within = [project.experiments && plural(project.experiments, 'experiment'), project.runs && `${plural(project.runs, 'run')} from elsewhere`].filter(Boolean).join(' and ');
+  const full = within ? `${within} ${project.experiments + project.runs === 1 ? 'lies in it: move or delete it' : 'lie in it: move or delete them'} first.` : null;
   return (
     <Menu
       label={`More actions of project ${name}`}

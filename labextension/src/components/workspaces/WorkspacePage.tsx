@@ -132,7 +132,7 @@ function More({ workspace, own, reload }: { workspace: WorkspaceView; own: strin
     navigate({ kind: 'workspaces' });
   };
   const within = [
-    workspace.experiments && plural(workspace.experiments, 'experiment'), workspace.models && plural(workspace.models, 'model'),
+    workspace.experiments && plural(workspace.experiments, 'experiment'), workspace.runs && `${plural(workspace.runs, 'run')} from elsewhere`, workspace.models && plural(workspace.models, 'model'),
     workspace.tasks && plural(workspace.tasks, 'task')
   ].filter(Boolean);
   const full = within.length ? `It holds ${within.join(' and ')}: move, delete or end first what lies in it.` : null;
@@ -154,6 +154,7 @@ function Projects({ workspace }: { workspace: WorkspaceView }): ReactElement {
     <>
       <th>Project</th>
       <th className="det-right">Experiments</th>
+      <th className="det-right">Runs</th>
       <th className="det-adm-roomy">Made by</th>
       <th className="det-adm-roomy">Made</th>
     </>
@@ -174,6 +175,7 @@ function Projects({ workspace }: { workspace: WorkspaceView }): ReactElement {
                 {one.description && <span className="det-models-about det-soft">{nameText(one.description, 200)}</span>}
               </td>
               <td className="det-right det-num">{one.experiments}</td>
+              <td className="det-right det-num">{one.runs}</td>
               <td className="det-adm-roomy"><span className="det-adm-name">{nameText(one.owner, 60) || '–'}</span></td>
               <td className="det-adm-roomy"><Ago time={one.created_at} /></td>
             </tr>

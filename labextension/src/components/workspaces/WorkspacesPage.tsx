@@ -63,6 +63,7 @@ function Part({ title, items }: { title: string; items: readonly WorkspaceView[]
       <th>Your role</th>
       <th className="det-right">Projects</th>
       <th className="det-right">Experiments</th>
+      <th className="det-right">Runs</th>
       <th className="det-right">Models</th>
       <th className="det-adm-roomy">Made</th>
     </>
@@ -81,6 +82,7 @@ function Part({ title, items }: { title: string; items: readonly WorkspaceView[]
             <td>{roleWord(one)}</td>
             <td className="det-right det-num">{one.projects}</td>
             <td className="det-right det-num">{one.experiments}</td>
+            <td className="det-right det-num">{one.runs}</td>
             <td className="det-right det-num">{one.models}</td>
             <td className="det-adm-roomy"><Ago time={one.created_at} /></td>
           </tr>

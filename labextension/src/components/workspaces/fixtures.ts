@@ -5,7 +5,7 @@ import type { MemberView, ProjectView, WorkspaceView } from '../../state/wire';
 export function workspace(id: number, over: Partial<WorkspaceView> = {}): WorkspaceView {
   return {
     id, name: `workspace ${id}`, owner: 'ada', personal: false, description: '', created_at: 1e9, archived_at: null, may: 'own', role: 'admin', projects: 1,
-    experiments: 2, models: 0, tasks: 0, quota: null, defaults: { resource_pool: '', checkpoint_storage: {}, environment: {} }, shortened: [], ...over
+    experiments: 2, runs: 0, models: 0, tasks: 0, quota: null, defaults: { resource_pool: '', checkpoint_storage: {}, environment: {} }, shortened: [], ...over
   };
 }
 
@@ -14,7 +14,7 @@ export const PERSONAL = workspace(1, { name: 'Uncategorized', personal: true, ro
 export function project(id: number, over: Partial<ProjectView> = {}): ProjectView {
   return {
     id, name: `project ${id}`, workspace_id: 7, workspace: 'ada/vision', owner: 'ada', description: '', notes: '', created_at: 1e9, archived_at: null,
-    experiments: 0, tasks: 0, may: 'own', shortened: [], ...over
+    experiments: 0, runs: 0, tasks: 0, may: 'own', shortened: [], ...over
   };
 }
 

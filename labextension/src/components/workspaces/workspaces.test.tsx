@@ -142,9 +142,9 @@ describe('members', () => {
     fireEvent.change(within(form).getByLabelText('Role'), { target: { value: 'editor' } });
     fireEvent.click(within(form).getByRole('button', { name: 'Add' }));
     await waitFor(() => expect(api.bodies).toEqual([{ kind: 'user', name: 'cleo', role: 'editor' }]));
-    fireEvent.change(screen.getByLabelText('Role of group vision-team'), { target: { value: 'admin' } });
+    fireEvent.change(await screen.findByLabelText('Role of group vision-team'), { target: { value: 'admin' } });
     await waitFor(() => expect(api.bodies.at(-1)).toEqual({ kind: 'group', name: 'vision-team', role: 'admin' }));
-    fireEvent.click(screen.getByRole('button', { name: /^Remove … user ben/ }));
+    fireEvent.click(await screen.findByRole('button', { name: /^Remove … user ben/ }));
     await waitFor(() => expect(api.asked).toContain('DELETE workspaces/7/members?kind=user&name=ben'));
     expect(done).toContain('confirm Remove user ben?');
   });

@@ -195,6 +195,7 @@ def test_an_experiments_pythonpath_does_not_hide_detlab(master, docker_agent):
     assert master.texts(task) == ["True"]
 
 
+@pytest.mark.soak
 def test_the_package_of_a_container_stays_as_it_was(master, docker_agent):
     task = in_container(master, python("import detlab; print(detlab.__file__)"))
     master.wait_for(exited(task), timeout=40)

@@ -134,6 +134,7 @@ def test_the_kill_of_one_that_runs_and_of_one_that_waits_leaves_the_others(maste
     nothing_is_left(agent)
 
 
+@pytest.mark.soak
 def test_one_that_does_not_listen_is_killed_alone(master, agent):
     program = ["python3", "-u", "-c", IGNORES_SIGTERM]
     tasks = [master.launch(program, runtime="slurm", slots=["any0"]) for _ in range(6)]
@@ -149,6 +150,7 @@ def test_one_that_does_not_listen_is_killed_alone(master, agent):
     nothing_is_left(agent)
 
 
+@pytest.mark.soak
 def test_one_that_an_operator_requeues_does_not_run_a_second_time_and_the_others_run_on(master, agent):
     tasks = launch(master, 6)
     run(master, tasks[:4])
@@ -162,6 +164,7 @@ def test_one_that_an_operator_requeues_does_not_run_a_second_time_and_the_others
     nothing_is_left(agent)
 
 
+@pytest.mark.soak
 def test_an_array_that_an_operator_cancels_is_no_failure_of_any(master, agent):
     program = ["python3", "-u", "-c", "import time; print('up'); time.sleep(600)"]
     tasks = [master.launch(program, runtime="slurm", slots=["any0"]) for _ in range(7)]
@@ -176,6 +179,7 @@ def test_an_array_that_an_operator_cancels_is_no_failure_of_any(master, agent):
     nothing_is_left(agent)
 
 
+@pytest.mark.soak
 def test_an_array_that_was_submitted_is_adopted_though_its_number_was_never_noted(master, agent):
     before = set(members(agent))
     run_to_their_ends(master, dies_in_a_launch(master, agent, "after", 6))
@@ -184,6 +188,7 @@ def test_an_array_that_was_submitted_is_adopted_though_its_number_was_never_note
     nothing_is_left(agent)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("mode", ["before", "late"])
 def test_launches_without_an_array_are_told_as_lost_and_one_that_comes_late_is_cancelled(master, agent, mode):
     tasks = dies_in_a_launch(master, agent, mode)
@@ -220,6 +225,7 @@ def test_an_agent_that_is_killed_while_it_gathers_has_submitted_nothing(master, 
     nothing_is_left(agent)
 
 
+@pytest.mark.soak
 def test_an_array_whose_submission_got_no_answer_is_not_submitted_a_second_time(master, agent):
     (agent.programs / "mode").write_text("lost")
     run_to_their_ends(master, launch(master, 3))
@@ -234,6 +240,7 @@ def test_each_of_an_array_that_is_refused_is_submitted_alone(master, agent):
     nothing_is_left(agent)
 
 
+@pytest.mark.soak
 def test_an_array_waits_for_a_controller_that_is_away(master, agent):
     agent.slurm.controller.kill()
     try:

@@ -92,6 +92,7 @@ def test_what_the_setup_script_sets_reaches_the_task(master, agent):
     assert found["CUDA_VISIBLE_DEVICES"] in {"0", "1"}
 
 
+@pytest.mark.soak
 def test_a_launch_waits_for_a_controller_that_is_away(master, agent):
     agent.slurm.controller.kill()
     try:
@@ -105,6 +106,7 @@ def test_a_launch_waits_for_a_controller_that_is_away(master, agent):
     assert len(jobs_of(agent, task)) == 1
 
 
+@pytest.mark.soak
 def test_an_agent_that_starts_while_the_controller_is_away_adopts_its_jobs(master, agent):
     task = launch(master)
     master.wait_for(lambda: master.texts(task, "stdout"), timeout=60)

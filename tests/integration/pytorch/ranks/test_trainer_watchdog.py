@@ -130,6 +130,7 @@ def test_a_rank_that_hangs_in_train_batch_is_named(trial_task: Any) -> None:
     assert failing_rank(trial_task) == who
 
 
+@pytest.mark.soak
 def test_a_rank_in_an_endless_loop_hangs_although_it_computes(trial_task: Any) -> None:
     status, _output, ((_, line),) = run(trial_task, "spin", 1)
     assert status == HUNG
@@ -145,7 +146,10 @@ def test_a_rank_that_hangs_in_a_validation_is_told_from_those_that_wait_for_it(t
     assert failing_rank(trial_task) == 0
 
 
-@pytest.mark.parametrize(("how", "who"), [("SIGSTOP", 0), ("SIGSTOP", 1), ("block", 0)])
+@pytest.mark.parametrize(
+    ("how", "who"),
+    [("SIGSTOP", 1), *(pytest.param(*one, marks=pytest.mark.soak) for one in (("SIGSTOP", 0), ("block", 0)))],
+)
 def test_a_process_that_says_nothing_is_named_and_does_not_stay_behind(trial_task: Any, how: str, who: int) -> None:
     status, output, ((speaker, line),) = run(trial_task, how, who)
     assert (status, speaker) == (HUNG, None), output

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from services_scripted import ALICE, BOB, DIGEST, ROOT, CrashError, Flaw, config, report
+from sqlalchemy import update
+from sqlalchemy.orm import Session
 
 from detlab.errors import CheckpointError, ConfigError, Conflict, Forbidden, NotFound
 from detlab.schemas.wire import EditCheckpoint, GrantRequest
@@ -227,6 +229,28 @@ async def test_i9_only_its_owner_deletes_a_checkpoint(place: Place) -> None:
             await action
     assert (await place.removals.edit(BOB, first.uuid, EditCheckpoint(metadata={"by": "bob"}))).metadata
     assert place.there(first.uuid) == set(NAMES)
+
+
+async def test_a_checkpoint_is_named_by_how_its_uuid_begins_by_who_may_read_it(place: Place) -> None:
+    service = place.world.services[Checkpoints]
+    first, second = await place.saved()
+    known = "abcdef00" + first.uuid[8:]
+
+    def rename(s: Session, old: str, new: str) -> None:
+        s.execute(update(CheckpointRow).where(CheckpointRow.uuid == old).values(uuid=new))
+
+    place.world.store.write_sync(lambda s: rename(s, first.uuid, known))
+    for begin in (known[:4], known[:12], known[:12].upper()):
+        assert (await service.get(ALICE, begin)).uuid == known
+    for hidden in (known[:12], "e" * 12, known[:3], "%", "____"):
+        with pytest.raises(NotFound, match=f"there is no checkpoint {hidden}"):
+            await service.get(BOB, hidden)
+    for short in (known[:3], "____", "%%%%", "abc%"):
+        with pytest.raises(NotFound):
+            await service.get(ALICE, short)
+    place.world.store.write_sync(lambda s: rename(s, second.uuid, "abcdef01" + second.uuid[8:]))
+    with pytest.raises(Conflict, match="several checkpoints begin with abcdef0"):
+        await service.get(ALICE, "abcdef0")
 
 
 async def test_checkpoints_have_the_metric_that_is_asked_for(place: Place) -> None:

@@ -26,7 +26,6 @@ from detlab_hub.services.checkpoints import collecting, pins, removals
 from detlab_hub.store.queries.storage import collection
 from detlab_hub.store.tables import Base, BookmarkRow, CheckpointRow, ExperimentRow, FreedRow, RemovalRow, TrialRow
 
-SCHEDULES = 1_000
 STEPS = 24
 ALICE = Caller("alice")
 WINDOW = 5.0
@@ -322,7 +321,8 @@ def emptied() -> Iterator[Callable[[], Session]]:
 
 
 @pytest.mark.timeout(400)
-def test_a_thousand_random_schedules(emptied: Callable[[], Session], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("schedules", [250, pytest.param(1000, marks=pytest.mark.soak)])
+def test_many_random_schedules(emptied: Callable[[], Session], monkeypatch: pytest.MonkeyPatch, schedules: int) -> None:
     happened: set[str] = set()
     now_in = SimpleNamespace(cluster=None)
 
@@ -331,7 +331,7 @@ def test_a_thousand_random_schedules(emptied: Callable[[], Session], monkeypatch
         return [(uuid, Pin(kind="version", reason=known[uuid])) for uuid in sorted(known) if uuid in uuids]
 
     monkeypatch.setattr(pins, "version_pins", version_pins)
-    for seed in range(SCHEDULES):
+    for seed in range(schedules):
         rng = random.Random(seed)
         with emptied() as session:
             cluster = now_in.cluster = Cluster(session, rng)

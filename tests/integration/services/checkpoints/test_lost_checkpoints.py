@@ -478,6 +478,7 @@ async def test_a_collection_whose_experiment_was_removed_meanwhile_has_nothing_t
     assert (await place.services[CollectionTasks].report(caller, told)).items == []
 
 
+@pytest.mark.soak
 async def test_a_killed_collection_waits_longer_each_time_and_people_can_retry_it(make_world: Any) -> None:
     place = await saved(make_world)
     await place.end()

@@ -274,6 +274,7 @@ async def test_event_files_and_a_deletion_in_the_clusters_own_store_hold_up_nobo
     assert await place.services.context.read(row) is not None
 
 
+@pytest.mark.soak
 async def test_one_look_at_a_store_that_does_not_answer_is_given_up_within_seconds(silent: Silent) -> None:
     """In earnest, as the master opens it: the figure of docs/reference/limits.md."""
     store = OpenStore(silent.block())

@@ -167,6 +167,7 @@ async def test_jobs_that_vanish_at_once_are_started_later_and_later_and_then_no_
     assert "det agent list" in trial.card.hint
 
 
+@pytest.mark.soak
 async def test_attempts_that_last_are_no_streak_however_often_they_are_lost(make_world):
     def lasts(launch):
         began = world.now

@@ -37,6 +37,7 @@ from detlab_hub.store.tables import (
     ModelGrantRow,
     ModelRow,
     ProjectRow,
+    SigningKeyRow,
     TaskRow,
     TrackedRunRow,
     TrackedWriterRow,
@@ -253,6 +254,7 @@ def objects(s: Any, bookmarked_by: str = "zoe") -> dict[str, str]:
     s.add(run)
     s.flush()
     s.add(TrackedWriterRow(run_id=run.id, name="zzz"))
+    s.add(SigningKeyRow(id=f"{number:064x}", public_key=f"{number:064x}"))
     artifact = ArtifactRow(name=f"a{number}", kind="dataset", owner="alice", workspace_id=place.id, last_version=1)
     s.add(artifact)
     s.flush()
@@ -273,6 +275,7 @@ def objects(s: Any, bookmarked_by: str = "zoe") -> dict[str, str]:
         "trial_id": str(trial.id),
         "run_id": run.id,
         "uuid": uuids[0],
+        "key": f"{number:064x}",
         "artifact": str(artifact.id),
         "model": str(model.id),
         "team": str(team.id),

@@ -146,7 +146,7 @@ async def test_a_folder_is_copied_once_however_often(door: Any, tmp_path: Path, 
         assert {one["key"] for one in model["data"]["metrics"]} >= {"loss"}
 
 
-@pytest.mark.parametrize("version", ["3", "2"])
+@pytest.mark.parametrize("version", ["3", pytest.param("2", marks=pytest.mark.soak)])
 async def test_a_real_server_is_copied_once_however_often(door: Any, tmp_path: Path, version: str) -> None:
     if not PYTHONS[version].exists():
         assert "CI" not in os.environ, "make setup-test makes .venv-mlflow and .venv-mlflow2"

@@ -55,6 +55,14 @@ def stored(door: Any) -> list[Any]:
     return [one for one in door.world.settings.media_dir.rglob("*") if one.is_file()]
 
 
+async def test_media_that_arrive_late_keep_their_time_and_none_is_of_tomorrow(door: Any) -> None:
+    trial = await door.trial()
+    task = door.of(trial.token)
+    told = [(await put(task, step=step, logged_at=at)).json()["time"] for step, at in enumerate((1.5, 1e12))]
+    assert told == [1.5, door.world.now]
+    assert (await put(task, logged_at=-1)).status_code == 422
+
+
 async def test_an_image_a_table_and_a_text_are_kept_listed_and_sent(door: Any) -> None:
     trial = await door.trial()
     task, alice = door.of(trial.token), door.of("alice")

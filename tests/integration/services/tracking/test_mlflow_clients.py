@@ -15,6 +15,8 @@ from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.registry.versions import Versions
 
 VERSIONS = pytest.mark.parametrize("version", ["3", "2"])
+NEWEST = pytest.mark.parametrize("version", ["3", pytest.param("2", marks=pytest.mark.soak)])
+"""Where what is tested is rather ours than the client's: the older client is in `make soak`."""
 
 
 @pytest.fixture
@@ -96,7 +98,7 @@ print(json.dumps({
 """
 
 
-@VERSIONS
+@NEWEST
 async def test_autolog_of_scikit_learn_ends_well_and_its_model_is_loaded_again(door: Any, version: str) -> None:
     said = json.loads(await door.run(AUTOLOG, "alice", version=version))
     assert (said["status"], said["C"], said["search"], said["children"]) == ("FINISHED", "0.5", "FINISHED", 2)
@@ -133,13 +135,14 @@ async def learnt(door: Any, version: str, boosted: bool) -> tuple[Any, dict[tupl
     return view, {(one.group, one.name): one for one in curves}
 
 
-@VERSIONS
+@NEWEST
 async def test_autolog_of_scikit_learn_in_a_trial_reports_into_it(door: Any, version: str) -> None:
     view, curves = await learnt(door, version, boosted=False)
     assert view.metadata["mlflow"]["params"]["C"] == "0.5"
     assert curves["training", "training_accuracy_score"].values[0] > 0.6
 
 
+@pytest.mark.soak
 async def test_autolog_of_lightgbm_in_a_trial_draws_its_curve(door: Any) -> None:
     view, curves = await learnt(door, "2", boosted=True)
     assert view.metadata["mlflow"]["params"]["objective"] == "binary"
@@ -218,7 +221,7 @@ print(json.dumps({
 """
 
 
-@VERSIONS
+@NEWEST
 async def test_models_are_registered_found_and_loaded_again(door: Any, version: str) -> None:
     code = REGISTERED.replace("NAMED", "name" if version == "3" else "artifact_path")
     said = json.loads(await door.run(code, "alice", version=version))

@@ -146,7 +146,7 @@ async def test_it_is_a_run_to_clients_of_mlflow_too_with_its_files(place: Place)
 
 async def test_an_offline_week_is_sent_later_by_a_command_and_again_without_doubles(place: Place) -> None:
     said = await place.script(TRAINING, DET_URL="", DET_TOKEN="")
-    assert "Send them: det sync" in said
+    assert "Log in: det login URL. Send them: det sync" in said
     reply = await place.http().get("runs/baseline")
     assert reply.status_code == 404
     # The token has expired meanwhile.
@@ -267,6 +267,7 @@ async def test_runs_are_listed_shown_and_deleted_by_commands(place: Place) -> No
     shown = await place.run(DET, "run", "describe", "baseline")
     for text in ("FINISHED", "net.depth", "alice/Uncategorized/digits", "0.98"):
         assert text in shown
+    assert "there are loss, " in await place.run(DET, "run", "metrics", "baseline", "los", code=1)
     assert "trained" in await place.run(DET, "run", "logs", "baseline", "--tail", "5")
     table = await place.run(DET, "run", "metrics", "baseline", "loss", "--csv")
     assert len(table.splitlines()) == 52
@@ -274,12 +275,17 @@ async def test_runs_are_listed_shown_and_deleted_by_commands(place: Place) -> No
     assert json.loads(await place.run(DET, "run", "list", "--json")) == []
     said = await place.run(DET, "sync", code=1)
     assert "is deleted" in said
+    assert [one["id"] for one in json.loads(await place.run(DET, "run", "list", "--deleted", "--json"))] == [run]
+    assert "Restored" in await place.run(DET, "run", "undelete", "baseline")
+    assert "for good" in await place.run(DET, "run", "delete", run, "--forever", "--yes")
+    assert json.loads(await place.run(DET, "run", "list", "--deleted", "--json")) == []
 
 
 async def test_a_run_is_listed_by_what_its_script_prints_and_named_by_how_that_begins(place: Place) -> None:
     for key in ("baseline", "baseball"):
         await place.http().post("runs", json={"key": key, "writer": "a", "project": "digits"})
     listed = await place.get("runs", project="digits")
+    assert {one["name"] for one in listed["items"]} == {"baseline", "baseball"}, "what it was named by is its name"
     assert {one["key"] for one in listed["items"]} == {"baseline", "baseball"}
     table = await place.run(DET, "run", "list", COLUMNS="200")
     assert "baseline" in table
@@ -313,6 +319,8 @@ async def test_anothers_run_is_answered_as_one_that_is_not_there(place: Place) -
             ("GET", f"runs/{run_id}/metrics?name=loss", None),
             ("GET", f"runs/{run_id}/logs", None),
             ("DELETE", f"runs/{run_id}", None),
+            ("DELETE", f"runs/{run_id}?forever=true", None),
+            ("POST", f"runs/{run_id}/restore", None),
             ("POST", f"runs/{run_id}/writers/a/records", {"records": []}),
         ):
             reply = await mallory.request(verb, path, json=body)
@@ -570,6 +578,13 @@ async def test_images_of_a_run_reach_the_master_live_and_by_sync_and_nobody_else
     facts = {"key": "x", "step": 1, "place": 0, "kind": "text", "media_type": "text/plain"}
     stolen = await place.http("mallory").put(base, params=facts, content=b"x", headers=BYTES)
     assert stolen.status_code == 404
+    # By commands, which take any name of the run; its folder is named by the id.
+    told = json.loads(await place.run(DET, "run", "media", "list", "seen", "--key", "samples", "--step", "2", "--json"))
+    assert [one["id"] for one in told] == [one["id"] for one in items[2:4]]
+    assert "samples" in await place.run(DET, "run", "media", "list", "seen", COLUMNS="200")
+    assert "2 files in" in await place.run(DET, "run", "media", "download", "seen", "--key", "samples", "--step", "2")
+    assert len(list((place.folder / "media" / run["id"]).iterdir())) == 2
+    assert "there is no run" in await place.run(DET, "run", "media", "list", "f" * 32, code=1)
     # Another run of the same user never finds them by their numbers, nor by equal bytes.
     await place.script('det.init(id="other"); det.log({"loss": 1.0}); det.finish()')
     assert (await place.http().get(f"runs/other/media/{items[0]['id']}/file")).status_code == 404
@@ -579,6 +594,25 @@ async def test_images_of_a_run_reach_the_master_live_and_by_sync_and_nobody_else
     await place.run(DET, "sync")
     await place.run(DET, "sync")
     assert len((await place.get("runs/later/media"))["items"]) == 5
+
+
+BOARD = """
+import time
+from testbed.event_files import event, file_of, name, scalar
+run = det.init(id="board", tensorboard="import")
+now = time.time()
+events = [event(scalar("loss", 1 / (step + 1)), scalar("val/acc", step), step=step, at=now) for step in range(5)]
+open(name(), "wb").write(file_of(*events, at=now))
+det.finish()
+"""
+
+
+async def test_what_a_script_writes_for_tensorboard_is_in_its_run(place: Place) -> None:
+    said = await place.script(BOARD, PYTHONPATH=str(Path(__file__).parents[3]))
+    assert "the master has all of it" in said
+    points = await place.get("runs/board/metrics", name="val/acc")
+    assert (points["steps"], points["values"]) == ([0, 1, 2, 3, 4], [0.0, 1.0, 2.0, 3.0, 4.0])
+    assert (await place.get("runs/board"))["metrics"]["loss"]["step"] == 4
 
 
 BYTES = {"Content-Type": "application/octet-stream"}

@@ -305,7 +305,7 @@ def test_time_in_which_the_whole_task_was_frozen_does_not_count(ranks) -> None:
     assert verdicts[-1] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("ranks", ["while True: pass"], indirect=True)
 def test_a_process_that_computes_is_left_alone_for_four_times_the_limit(ranks) -> None:
     verdicts = []

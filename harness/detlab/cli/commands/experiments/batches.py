@@ -155,7 +155,8 @@ def _told(invocation: Invocation, act: str, reply: BatchReply) -> int:
             note(clean(f"Experiment {one.id}: not {_DONE[act]}: {one.reason}{f' ({one.hint})' if one.hint else ''}"))
         elif len(reply.items) <= SHOWN:
             left = f": {one.reason}" if one.reason else ""
-            say(clean(f"Experiment {one.id}: {_DONE[act]}{' before' if one.result == 'unchanged' else ''}{left}"))
+            what = "as it was: nothing to be done" if one.result == "unchanged" else _DONE[act]
+            say(clean(f"Experiment {one.id}: {what}{left}"))
     before = sum(one.result == "unchanged" for one in reply.items)
     done = len(reply.items) - len(refused) - before
     if len(reply.items) > 1:

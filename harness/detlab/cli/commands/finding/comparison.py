@@ -68,6 +68,10 @@ def compare(
         note(said)
     if not found.runs:
         raise SystemExit(1)
+    known = {name for row in found.metrics for name in (row.name, f"{row.group}.{row.name}")}
+    for name in metrics:
+        if name not in known:
+            note(f"none of them has reported a metric {clean(name)}")
     _print(found, None if no_code else code, statistic, every=every or bool(metrics), same=every)
 
 

@@ -97,13 +97,14 @@ def print_workspaces(found: Sequence[WorkspaceView]) -> None:
             "personal" if one.personal else one.role or "",
             one.projects,
             one.experiments,
+            one.runs,
             one.models,
             "archived" if one.archived_at else "",
         )
         for one in found
     ]
-    columns = ("ID", "Name", "Made by", "Your role", "Projects", "Experiments", "Models", "State")
-    table(columns, rows, right=("ID", "Projects", "Experiments", "Models"))
+    columns = ("ID", "Name", "Made by", "Your role", "Projects", "Experiments", "Runs", "Models", "State")
+    table(columns, rows, right=("ID", "Projects", "Experiments", "Runs", "Models"))
 
 
 def print_workspace(one: WorkspaceView) -> None:
@@ -118,6 +119,7 @@ def print_workspace(one: WorkspaceView) -> None:
             ("your role", "its owner" if one.personal else one.role or "administrator of the cluster"),
             ("projects", one.projects),
             ("experiments", one.experiments),
+            ("runs from elsewhere", one.runs),
             ("models", one.models),
             ("tasks", one.tasks),
             ("quota", None if one.quota is None else f"{one.quota} slots"),
@@ -151,11 +153,11 @@ def print_members(one: str, found: Sequence[MemberView]) -> None:
 def print_projects(found: Sequence[ProjectView]) -> None:
     """Print a table."""
     rows = [
-        (one.id, one.name, one.description, one.owner, one.experiments, "archived" if one.archived_at else "")
+        (one.id, one.name, one.description, one.owner, one.experiments, one.runs, "archived" if one.archived_at else "")
         for one in found
     ]
-    columns = ("ID", "Name", "Description", "Made by", "Experiments", "State")
-    table(columns, rows, right=("ID", "Experiments"))
+    columns = ("ID", "Name", "Description", "Made by", "Experiments", "Runs", "State")
+    table(columns, rows, right=("ID", "Experiments", "Runs"))
 
 
 def print_project(one: ProjectView) -> None:
@@ -168,6 +170,7 @@ def print_project(one: ProjectView) -> None:
             ("description", one.description),
             ("made by", one.owner),
             ("experiments", one.experiments),
+            ("runs from elsewhere", one.runs),
             ("created", moment(one.created_at)),
             ("archived", moment(one.archived_at)),
         ]

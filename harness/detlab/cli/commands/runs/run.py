@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import click
 
+from detlab.cli.commands.runs.media import media
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.logs import line_text
 from detlab.cli.output.printing import clean, duration, facts, moment, say, table
+from detlab.cli.output.unknown_names import no_such_name
 from detlab.client.operations.runs import runs
 from detlab.schemas.wire.runs import RunView
 
-COMMANDS = {"run": "Runs that no cluster started: list, describe, metrics, logs, delete."}
+COMMANDS = {"run": "Runs that no cluster started: list, describe, metrics, media, logs, delete, undelete."}
 _STATUSES = ("RUNNING", "FINISHED", "FAILED", "KILLED")
 _SHOWN = 3
 """Metrics of a run in a list."""
@@ -32,17 +34,21 @@ def run() -> None:
     """
 
 
+run.add_command(media)
+
+
 @run.command(name="list")
 @click.option("--project", metavar="P", default="", help="NAME, WORKSPACE/NAME or OWNER/WORKSPACE/NAME.")
 @click.option("--group", metavar="G", default="", help="Only those of this group.")
 @click.option("--job-type", metavar="T", default="", help="Only those of this type.")
 @click.option("--status", type=click.Choice(_STATUSES), default=None, help="Only those with this status.")
+@click.option("--deleted", is_flag=True, help="Those that are marked as deleted, instead of all others.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number to list.")
 @csv_option
 @json_option
 @pass_invocation
 def list_command(
-    invocation: Invocation, project: str, group: str, job_type: str, status: str | None, limit: int
+    invocation: Invocation, project: str, group: str, job_type: str, status: str | None, limit: int, *, deleted: bool
 ) -> None:
     """List the runs of a project, the newest first; without --project your own, wherever they are.
 
@@ -51,9 +57,10 @@ def list_command(
       det run list
       det run list --project vision/digits --group ablation --status FAILED
     """
-    call = runs.runs(project, group=group, job_type=job_type, status=status or "", limit=limit)
+    call = runs.runs(project, group=group, job_type=job_type, status=status or "", deleted=deleted, limit=limit)
     found = invocation.client.session.run(call)
-    if invocation.answered(found, "No runs. A script begins one: detlab.init(project=…); or: det track -- COMMAND"):
+    none = "No runs. A script begins one: detlab.init(project=…); or: det track -- COMMAND"
+    if invocation.answered(found, "No deleted runs." if deleted else none):
         return
     rows = [
         (
@@ -86,6 +93,7 @@ def describe(invocation: Invocation, run_id: str) -> None:
             ("called", one.key),
             ("name", one.name),
             ("status", one.status + (f": {one.end_reason}" if one.end_reason else "")),
+            ("deleted", "yes: det run undelete has it back" if one.deleted else ""),
             ("project", f"{one.workspace}/{one.project}" if one.project else ""),
             ("experiment", one.experiment_id),
             ("group", one.group),
@@ -122,8 +130,12 @@ def metrics(invocation: Invocation, run_id: str, name: str) -> None:
     Example:
       det run metrics 6f0c… loss --csv
     """
-    found = invocation.client.session.run(runs.run_points(run_id, name))
-    if invocation.answered(found if invocation.as_json else found.steps, f"Run {clean(run_id)} has no such metric."):
+    session = invocation.client.session
+    found = session.run(runs.run_points(run_id, name))
+    if not found.steps:
+        known = session.run(runs.run(run_id)).metrics
+        raise no_such_name(f"run {run_id} has no metric {name!r}", name, known, hint=f"det run describe {run_id}")
+    if invocation.answered(found):
         return
     rows = [
         (step, value, moment(time)) for step, value, time in zip(found.steps, found.values, found.times, strict=True)
@@ -153,19 +165,41 @@ def logs(invocation: Invocation, run_id: str, tail: int | None, search: str | No
 
 @run.command()
 @click.argument("run_id", metavar="RUN")
+@click.option("--forever", is_flag=True, help="Remove it for good, with its metrics, output, media and files.")
 @yes_option
 @json_option
 @pass_invocation
-def delete(invocation: Invocation, run_id: str, *, yes: bool) -> None:
-    """Mark a run as deleted: lists leave it out. Nothing of it is removed.
+def delete(invocation: Invocation, run_id: str, *, forever: bool, yes: bool) -> None:
+    """Mark a run as deleted: lists leave it out, and det run undelete has it back.
+
+    With --forever it is removed, as it has to be before its project can be deleted.
+
+    \b
+    Examples:
+      det run delete 6f0c… --yes
+      det run list --deleted
+      det run delete 6f0c… --forever
+    """
+    how = " for good, with its metrics, output, media and files" if forever else ""
+    confirmed(f"Delete run {clean(run_id)}{how}?", yes=yes)
+    gone = invocation.client.session.run(runs.delete_run(run_id, forever=forever))
+    back = "" if forever else f" Have it back: det run undelete {clean(gone.id)}"
+    invocation.tell(gone, f"Deleted run {clean(gone.id)}{' for good' if forever else ''}.{back}")
+
+
+@run.command()
+@click.argument("run_id", metavar="RUN")
+@json_option
+@pass_invocation
+def undelete(invocation: Invocation, run_id: str) -> None:
+    """Take the mark of a deleted run off again: it is in lists as before.
 
     \b
     Example:
-      det run delete 6f0c… --yes
+      det run undelete 6f0c…
     """
-    confirmed(f"Delete run {clean(run_id)}?", yes=yes)
-    gone = invocation.client.session.run(runs.delete_run(run_id))
-    invocation.tell(gone, f"Deleted run {clean(gone.id)}.")
+    back = invocation.client.session.run(runs.restore_run(run_id))
+    invocation.tell(back, f"Restored run {clean(back.id)}.")
 
 
 def _place(one: RunView) -> str:

@@ -38,7 +38,13 @@ def list_media(
 
 
 def list_run_media(
-    run_id: str, *, key: str | None = None, kind: str | None = None, at: int | None = None, limit: int | None = None
+    run_id: str,
+    *,
+    key: str | None = None,
+    kind: str | None = None,
+    step: int | None = None,
+    at: int | None = None,
+    limit: int | None = None,
 ) -> Flow[list[MediaView]]:
     """List objects that a run has logged which no cluster started, in the order of their steps.
 
@@ -46,10 +52,11 @@ def list_run_media(
         run_id: The run; see `list_media`.
         key: Of this key alone.
         kind: Of this kind alone: image, table, …
+        step: Of this step alone.
         at: Of each key, those of its newest step up to this one.
         limit: At most so many.
     """
-    params = {"key": key, "kind": kind, "at": at}
+    params = {"key": key, "kind": kind, "step": step, "at": at}
     return pages(f"runs/{quote(run_id, safe='')}/media", MediaView, "after", limit, params)
 
 

@@ -16,11 +16,13 @@ def runs(
     group: str = "",
     job_type: str = "",
     status: str = "",
+    deleted: bool = False,
     limit: int | None = None,
 ) -> Flow[list[RunView]]:
     """List the runs of a project, the newest first; without a project the caller's own in all of them."""
     filters = {"project": project, "group": group, "job_type": job_type, "status": status}
-    return pages("runs", RunView, "skip", limit, {key: value or None for key, value in filters.items()})
+    params = {**filters, "deleted": "true" if deleted else ""}
+    return pages("runs", RunView, "skip", limit, {key: value or None for key, value in params.items()})
 
 
 def run(run_id: str) -> Flow[RunView]:
@@ -28,9 +30,20 @@ def run(run_id: str) -> Flow[RunView]:
     return one(Call("GET", f"runs/{quote(run_id, safe='')}", parse=model(RunView)))
 
 
-def delete_run(run_id: str) -> Flow[RunView]:
-    """Mark a run as deleted."""
-    return one(Call("DELETE", f"runs/{quote(run_id, safe='')}", parse=model(RunView)))
+def delete_run(run_id: str, *, forever: bool = False) -> Flow[RunView]:
+    """Mark a run as deleted; or remove it for good, marked or not."""
+    path = f"runs/{quote(run_id, safe='')}"
+    marked: RunView = yield Call("GET", path, parse=model(RunView))
+    if not (marked.deleted and forever):
+        marked = yield Call("DELETE", path, parse=model(RunView))
+    if forever:
+        marked = yield Call("DELETE", path, params={"forever": "true"}, parse=model(RunView))
+    return marked
+
+
+def restore_run(run_id: str) -> Flow[RunView]:
+    """Take the mark of a deleted run off again."""
+    return one(Call("POST", f"runs/{quote(run_id, safe='')}/restore", parse=model(RunView)))
 
 
 def run_points(run_id: str, name: str) -> Flow[RunPoints]:

@@ -80,7 +80,10 @@ class ExperimentConfig(Block):
     """
 
     OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
-        {"data_layer", "governance", "internal", "runtime", "security", "stopping", "tensorboard_storage", "unmanaged"}
+        {
+            *{"data_layer", "governance", "internal", "runtime", "security", "stopping"},
+            *{"tensorboard", "tensorboard_storage", "unmanaged"},
+        }
     )
 
     name: Text | None = Field(
@@ -136,6 +139,11 @@ class ExperimentConfig(Block):
     preemption_timeout: NonNegativeInt | None = Field(
         None,
         description="Seconds that a trial has to save and stop before it is killed; default: the cluster's 3600.",
+    )
+    tensorboard: Literal["import"] | None = Field(
+        None,
+        description="`import`: what the code writes for TensorBoard (`SummaryWriter`) becomes metrics and media of the"
+        " trial. Only in detlab.",
     )
     profiling: ProfilingConfig = Field(default_factory=ProfilingConfig, description="System metrics.")
     reproducibility: ReproducibilityConfig = Field(default_factory=ReproducibilityConfig, description="Seeds.")

@@ -112,6 +112,9 @@ def check(raw: object, *, complete: bool = False) -> list[Problem]:
     if not isinstance(raw, dict):
         what = "is empty" if raw is None else f"is {describe(raw)}"
         return [Problem("", f"{what}; an experiment config is a mapping of keys to values")]
+    if "method" in raw and "parameters" in raw and "searcher" not in raw:
+        hint = "det config import FILE writes it as an experiment config"
+        return [Problem("method", "this looks like a sweep of W&B, not like an experiment config", hint)]
     taken = {problem.path for problem in found}
     found += _few(problem for problem in _fields(raw) if problem.path not in taken)
     found += _few(_keys(raw))

@@ -307,6 +307,10 @@ def unmanaged(raw: Raw) -> Iterator[Problem]:
     if raw.get("entrypoint") is not None:
         message = "has no effect: the cluster runs no trial of an unmanaged experiment"
         yield Problem("entrypoint", message, "leave it out, or leave out `unmanaged`", "warning")
+    if raw.get("tensorboard") is not None:
+        message = "has no effect: the cluster runs no trial of an unmanaged experiment"
+        hint = 'in a script of your own: det.init(tensorboard="import")'
+        yield Problem("tensorboard", message, hint, "warning")
     if _block(_block(raw, "searcher"), "budget").get("slot_hours") is not None:
         message = "is never used up: trials of an unmanaged experiment hold no slots"
         yield Problem("searcher.budget.slot_hours", message, "set max_trials, or budget.wall_clock")

@@ -30,6 +30,9 @@ from detlab_hub.core.searchers.objectives import Score, time_of
 EXITED_METRIC = sys.float_info.max
 """The loss of a trial that ended early in its rung: worse than all except infinity and NaN."""
 
+FAILED = "failed or killed"
+"""What their number is called where trials are counted."""
+
 OVERHEAD = 1.2
 """Divides the progress of rung 0: a full one is not the end, trials still run to the upper rungs."""
 
@@ -177,11 +180,16 @@ class AsyncHalving(SearchMethod):
         )
 
     def _counts(self, level: int) -> dict[str, int]:
-        reached = [name for _, name in self._rungs[level].entries]
+        failed = self._failed(level)
+        reached = [name for _, name in self._rungs[level].entries if name not in failed]
         passed = sum(self._level[name] > level for name in reached)
         left = sum(self._level[name] == level and name not in self._active for name in reached)
         end = "finished" if level == len(self._rungs) - 1 else "stopped"
-        return {"running": self._running(level), "promoted": passed, end: left}
+        return {"running": self._running(level), "promoted": passed, end: left, FAILED: len(failed)}
+
+    def _failed(self, level: int) -> set[str]:
+        """Return the trials of a rung that failed or were killed on their way to it, and count as the worst there."""
+        return {name for score, name in self._rungs[level].entries if score == self._config.worst}
 
     def _running(self, level: int) -> int:
         return sum(self._level[name] == level for name in self._active)

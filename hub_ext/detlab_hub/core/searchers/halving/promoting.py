@@ -20,7 +20,7 @@ from detlab_hub.core.searchers.events import (
     ResumeTrial,
     StopTrial,
 )
-from detlab_hub.core.searchers.halving.async_halving import OVERHEAD, AsyncHalving, BracketConfig
+from detlab_hub.core.searchers.halving.async_halving import FAILED, OVERHEAD, AsyncHalving, BracketConfig
 from detlab_hub.core.searchers.method import TrialFactory
 from detlab_hub.core.searchers.objectives import Score
 
@@ -224,7 +224,8 @@ class PromotingBracket(AsyncHalving):
         return []
 
     def _counts(self, level: int) -> dict[str, int]:
-        reached = {name for _, name in self._rungs[level].entries}
+        failed = self._failed(level)
+        reached = {name for _, name in self._rungs[level].entries} - failed
         paused = sum(self._level[name] == level for name in self._paused)
         beyond = self._promoted[level] & reached
         held = {
@@ -232,7 +233,8 @@ class PromotingBracket(AsyncHalving):
         }
         end = "finished" if level == len(self._rungs) - 1 else "stopped"
         left = len(reached - beyond - held)
-        return {"running": self._running(level), "paused": paused, "promoted": len(beyond), end: left}
+        told = {"running": self._running(level), "paused": paused, "promoted": len(beyond), end: left}
+        return {**told, FAILED: len(failed)}
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
         """Return the filled part of rung 0, less a sixth for the upper rungs, or the ended part if that is more."""

@@ -205,6 +205,12 @@ def pinned_of_experiment(s: Session, experiment_id: int) -> int:
     return int(s.scalar(query.where(mine)) or 0)
 
 
+def pinned_of_run(s: Session, run_id: str) -> bool:
+    """Return whether a version is of files of a run."""
+    query = select(VersionRow.id).join(CheckpointRow, CheckpointRow.uuid == VersionRow.checkpoint_uuid)
+    return s.scalar(query.where(CheckpointRow.run_id == run_id).limit(1)) is not None
+
+
 def moves(s: Session, model_id: int, *, limit: int, label: str | None = None) -> list[LabelMoveRow]:
     """Return the moves of a model's labels, newest first."""
     query = select(LabelMoveRow).where(LabelMoveRow.model_id == model_id)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Table, delete, func, select
 from sqlalchemy.orm import Session
@@ -50,9 +52,17 @@ def trials_of(s: Session, trial_ids: Collection[int]) -> dict[int, TrialRow]:
 
 
 def page(
-    s: Session, project_id: int | None, owner: str, tags: Mapping[str, str], *, status: str, skip: int, limit: int
+    s: Session,
+    project_id: int | None,
+    owner: str,
+    tags: Mapping[str, str],
+    *,
+    status: str,
+    deleted: bool = False,
+    skip: int,
+    limit: int,
 ) -> list[str]:
-    """Return the ids of runs that are not deleted, the newest first, and one more than `limit` if there are more.
+    """Return the ids of runs, the newest first, and one more than `limit` if there are more.
 
     Args:
         s: A session.
@@ -60,11 +70,13 @@ def page(
         owner: Whose they are; empty: anybody's.
         tags: Those that they have.
         status: How they stand; empty: whatever.
+        deleted: Only those that are marked as deleted; else none of these.
         skip: Runs of the pages before.
         limit: Most runs.
     """
     row, value = TrackedRunRow, TrackedValue
-    query = select(row.id).where(row.deleted_at.is_(None), row.is_trial.is_(False))
+    marked = row.deleted_at.is_not(None) if deleted else row.deleted_at.is_(None)
+    query = select(row.id).where(marked, row.is_trial.is_(False))
     if project_id is not None:
         query = query.where(row.project_id == project_id)
     if owner:
@@ -137,20 +149,31 @@ def remove_value(s: Session, run_id: str, kind: str, key: str) -> bool:
     return bool(getattr(s.execute(query), "rowcount", 0))
 
 
-def count_of_projects(s: Session, project_ids: Sequence[int]) -> dict[int, int]:
-    """Return how many runs lie in projects, deleted ones included."""
-    found: dict[int, int] = {}
-    for part in chunks(list(project_ids)):
-        query = select(TrackedRunRow.project_id, func.count()).where(TrackedRunRow.project_id.in_(part))
-        rows = s.execute(query.group_by(TrackedRunRow.project_id))
-        found.update((key, count) for key, count in rows if key is not None)
+@dataclass(frozen=True)
+class RunCounts:
+    """How many runs from elsewhere lie somewhere; `deleted` ones are those that are marked so."""
+
+    shown: int = 0
+    deleted: int = 0
+
+
+def counts_of_projects(s: Session, project_ids: Sequence[int]) -> dict[int, RunCounts]:
+    """Return how many runs lie in projects; one without any has no entry."""
+    return _counts(s, TrackedRunRow.project_id, project_ids)
+
+
+def counts_of_workspaces(s: Session, workspace_ids: Sequence[int]) -> dict[int, RunCounts]:
+    """Return how many runs lie in workspaces; one without any has no entry."""
+    return _counts(s, TrackedRunRow.workspace_id, workspace_ids)
+
+
+def _counts(s: Session, column: Any, ids: Sequence[int]) -> dict[int, RunCounts]:
+    found: dict[int, RunCounts] = {}
+    for part in chunks(list(ids)):
+        query = select(column, func.count(), func.count(TrackedRunRow.deleted_at)).where(column.in_(part))
+        for key, count, deleted in s.execute(query.group_by(column)):
+            found[key] = RunCounts(count - deleted, deleted)
     return found
-
-
-def count_of_workspace(s: Session, workspace_id: int) -> int:
-    """Return how many runs lie in a workspace, deleted ones included."""
-    query = select(func.count()).select_from(TrackedRunRow).where(TrackedRunRow.workspace_id == workspace_id)
-    return s.scalar(query) or 0
 
 
 # --- models and files

@@ -1,30 +1,25 @@
-/** With whom a model is shared: its readers and writers, and a form that adds one. */
+/** With whom an experiment or a model is shared: its readers and writers, and a form that adds one. */
 
 import { ReactElement, useState } from 'react';
 
 import { useApp } from '../../state/context';
-import type { GrantList, GrantView, ModelView } from '../../state/wire';
+import type { GrantList, GrantView } from '../../state/wire';
 import { Ago, Sheet } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, Loading, useLoaded } from '../common';
 import { useAct } from '../common/load';
 import { nameText } from '../common/text';
-import { referenceTo } from './model';
-import { modelPath } from './paths';
 
 type Kind = GrantView['kind'];
 
-/** `own` says why this user may not change whom it is shared with, or is null. */
-export function Sharing({ model, own }: { model: ModelView; own: string | null }): ReactElement {
+/** `base` is the path of what is shared; `own` says why this user may not change whom it is shared with, or is null. */
+export function Sharing({ base, name, about, own }: { base: string; name: string; about: string; own: string | null }): ReactElement {
   const { api } = useApp();
-  const path = `${modelPath(referenceTo(model))}/grants`;
+  const path = `${base}/grants`;
   const { data, error, reload } = useLoaded(path, signal => api.get<GrantList>(path, signal));
   return (
     <div className="det-labels">
-      <p className="det-soft">
-        Readers see its versions and their lineage, and may download their checkpoints. Writers also register, label and edit. Only {nameText(model.owner, 60)} and
-        administrators share or delete it.
-      </p>
-      {own === null && <Share path={path} name={model.name} reload={reload} />}
+      <p className="det-soft">{about}</p>
+      {own === null && <Share path={path} name={name} reload={reload} />}
       {error && <ErrorBanner error={error} what="Sharing" onRetry={reload} />}
       {!data && !error && <Loading what="Loading with whom it is shared" />}
       {data && !data.items.length && (

@@ -1,0 +1,139 @@
+"""`det governance verify`, `who` and `keys`: what a checkpoint was learnt from, and who has signed it."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.output.printing import moment, say, say_json, table
+from detlab.client.operations.governance import evidence as operations
+from detlab.errors import DetlabError
+from detlab.visible import visible
+
+if TYPE_CHECKING:
+    from detlab.schemas.wire.governance.evidence import EvidenceView
+
+
+@click.command(short_help="Check the signed evidence of a checkpoint.")
+@click.argument("uuid", metavar="UUID")
+@click.option(
+    "--key",
+    metavar="HEX",
+    help="Check the signature here, too, with this public key that you trust; repeatable.",
+    multiple=True,
+)
+@json_option
+@pass_invocation
+def verify(invocation: Invocation, uuid: str, key: tuple[str, ...]) -> None:
+    """Check the evidence of a checkpoint: its signature, its manifest and its ledger. The status is 1 if one is wrong.
+
+    The cluster checks with its own keys. With --key the signature is also checked here, with a key that you have from
+    elsewhere; that needs the package cryptography.
+
+    \b
+    Examples:
+      det governance verify 3f2a…
+      det governance verify 3f2a… --key 9c81…
+    """
+    found = invocation.client.session.run(operations.evidence(uuid))
+    problems = [f"{one.code}: {one.message}" for one in found.problems]
+    if key:
+        problems += signed_by(found, key)
+    if invocation.as_json:
+        say_json({**found.model_dump(mode="json"), "found": problems})
+    elif problems:
+        for one in problems:
+            say(visible(one))
+    else:
+        said = found.predicate
+        say(f"checkpoint {found.checkpoint}: the evidence is in order")
+        facts = {
+            "signed with": said.get("key_id"),
+            "trial": said.get("trial"),
+            "step": said.get("step"),
+            "policy": said.get("policy_hash"),
+            "matrix": said.get("s_hash"),
+            "learnt from": ", ".join(sorted(name or "(no declared source)" for name in said.get("taint") or {})),
+        }
+        for name, value in facts.items():
+            say(f"  {name}: {visible(str(value))}")
+        say("It says what was recorded, not that the weights came from it: docs/explanation/governance.md")
+    if problems:
+        sys.exit(1)
+
+
+def signed_by(found: EvidenceView, keys: Sequence[str]) -> list[str]:
+    """Return what is wrong with a signature by the keys that somebody trusts, given in hex."""
+    from detlab.governance.evidence import PublicKey, ed25519_check, key_id, opened
+
+    try:
+        raw = [bytes.fromhex(one) for one in keys]
+        trusted = {key_id(one): PublicKey(key_id(one), one) for one in raw}
+        said = opened(found.envelope, trusted, ed25519_check)
+    except ImportError as error:
+        raise DetlabError(f"{error.name} is not installed here", hint="pip install cryptography") from error
+    except ValueError as error:
+        return [f"SIG: {error}"]
+    digest = {"sha256": found.manifest_digest.removeprefix("sha256:")}
+    if said.get("subject") != [{"name": found.checkpoint, "digest": digest}]:
+        return ["SIG: what is signed is of another checkpoint"]
+    return []
+
+
+@click.command(short_help="Say which source has trained which layers, and when.")
+@click.argument("uuid", metavar="UUID")
+@click.option("--source", metavar="NAME", help="Only this source.")
+@click.option("--layer", metavar="NAME", help="Only this module or parameter.")
+@json_option
+@pass_invocation
+def who(invocation: Invocation, uuid: str, source: str | None, layer: str | None) -> None:
+    """Say which source has trained which layers of a checkpoint, and in which batches.
+
+    \b
+    Examples:
+      det governance who 3f2a… --source web
+      det governance who 3f2a… --layer blocks.0
+    """
+    from detlab.governance.ledger import who as touched
+
+    found = invocation.client.session.run(operations.learnt_from(uuid))
+    touches = touched(found.segments, found.matrices, source=source, layer=layer)
+    if invocation.as_json:
+        say_json([dataclasses.asdict(one) for one in touches])
+        return
+    rows = [
+        [one.source or "(none)", f"{one.first}-{one.last}", str(one.samples), ", ".join(one.layers)] for one in touches
+    ]
+    table(["source", "batches", "samples", "layers"], rows)
+    if found.unknown is not None:
+        say(f"It began with a checkpoint of trial {found.unknown}, whose ledger you cannot read.")
+
+
+@click.command(short_help="List the keys that sign evidence, or change them.")
+@click.option("--rotate", is_flag=True, help="Sign with a new key from now on (administrators).")
+@click.option("--revoke", metavar="ID", help="Declare that nothing which this key has signed holds (administrators).")
+@click.option("--reason", default="", help="Why, for the audit log.")
+@json_option
+@pass_invocation
+def keys(invocation: Invocation, rotate: bool, revoke: str | None, reason: str) -> None:
+    """List the public keys of the cluster, with which anyone can check the evidence of a checkpoint.
+
+    \b
+    Examples:
+      det governance keys
+      det governance keys --rotate
+    """
+    if rotate and revoke:
+        raise click.UsageError("give either --rotate or --revoke ID")
+    run = invocation.client.session.run
+    found = run(operations.rotate() if rotate else operations.revoke(revoke, reason) if revoke else operations.keys())
+    if invocation.as_json:
+        say_json(found.model_dump(mode="json"))
+        return
+    rows = [[one.state, one.id, one.public_key, moment(one.made_at)] for one in found.items]
+    table(["state", "id", "public key", "made"], rows)

@@ -1,0 +1,72 @@
+"""Checkpoints of governed trials: their matrix is recorded, and their evidence verified before training goes on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from detlab import core
+from detlab.core.checkpoint import evidence
+from detlab.errors import CheckpointError, CheckpointMissing, DetlabError
+from detlab.governance import GovernanceError, Refusal
+from detlab.pytorch.checkpoint.manager import RestoredCheckpoint
+from detlab.pytorch.governance.trial import missing_state
+
+if TYPE_CHECKING:
+    from detlab.pytorch.context.trial_context import PyTorchTrialContext
+
+
+def admit(core_context: core.Context, context: PyTorchTrialContext, restored: RestoredCheckpoint | None) -> None:
+    """Record the trial's matrix, and verify the checkpoint that it goes on from; all ranks call in step.
+
+    Nothing happens without a policy. Off a cluster nobody signs, and nothing is verified but the state.
+
+    Raises:
+        GovernanceError: Training may not go on from it; nothing of it was loaded.
+    """
+    governed, recorder = context._governed, context._recorder
+    if governed is None or recorder is None:
+        return
+    found: list[Refusal] = []
+    distributed = core_context.distributed
+    failure: str | None = None
+    if distributed.rank == 0:
+        try:
+            evidence.record_matrix(core_context.checkpoint, governed.plan.matrix.body())
+            if restored is not None:
+                found = _verdict(core_context, context, restored)
+        except DetlabError as error:
+            failure = error.message
+    found, failure = distributed.broadcast((found, failure))
+    if failure is not None:
+        raise CheckpointError(f"the evidence could not be verified: {failure}")
+    if restored is not None:
+        context._refuse_checkpoint(found, restored.uuid)
+        recorder.resume(restored.uuid, restored.progress.steps_completed)
+
+
+def _verdict(core_context: core.Context, context: PyTorchTrialContext, restored: RestoredCheckpoint) -> list[Refusal]:
+    assert context._governed is not None  # `admit` has looked
+    assert context._recorder is not None
+    return evidence.verify(
+        core_context.checkpoint,
+        restored.uuid,
+        s_hash=context._governed.plan.s_hash,
+        roster=context._recorder.roster,
+        damaged=restored.damaged,
+        found=missing_state(restored.tree, context) if restored.same_trial else (),
+    )
+
+
+@contextlib.contextmanager
+def damage_refused(context: PyTorchTrialContext, uuid: str) -> Iterator[None]:
+    """Turn the error of a checkpoint of a governed trial, of which no earlier one can be read either, into FILE."""
+    try:
+        yield
+    except CheckpointMissing:
+        raise  # the master looks for an earlier one, or starts no other attempt
+    except CheckpointError as error:
+        if context._governed is None or context._governed.plan.policy.enforce != "strict":
+            raise
+        raise GovernanceError([Refusal("FILE", error.message)], f"training may not go on from {uuid}:") from error

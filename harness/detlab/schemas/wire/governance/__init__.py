@@ -1,0 +1,1 @@
+"""Wire models of governed learning: what is recorded, signed and verified."""

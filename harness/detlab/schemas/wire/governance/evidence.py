@@ -1,0 +1,180 @@
+"""Wire models of governed learning: what a trial records, signed evidence, the ledger and the keys."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from detlab.schemas.wire.base import PersonRequest, Wire
+
+METADATA_KEY = "governance"
+"""Key of a checkpoint's metadata under which a governed trial records its `GovernedSegment`."""
+HASH = r"^sha256:[0-9a-f]{64}$"
+Hash = Annotated[str, Field(pattern=HASH)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Name = Annotated[str, Field(max_length=200)]
+
+
+class EpochOrder(Wire):
+    """Which samples a segment took of one epoch, in which order."""
+
+    epoch: Count
+    digest: Hash
+    """SHA-256 of the digests of all ranks, in order; each of its samples' indices, batch by batch."""
+
+
+class GovernedSegment(Wire):
+    """What was trained since the checkpoint before: the key `governance` of a checkpoint's metadata."""
+
+    format: int = 1
+    policy_hash: Hash
+    s_hash: Hash
+    parent: str | None = Field(None, max_length=36)
+    """The checkpoint before, of this trial or the one that it began with; None: it began with new weights."""
+    first_step: Count = 0
+    """Batches that were trained before."""
+    counts: dict[Name, Count] = Field({}, max_length=1001)
+    """Samples by source; under the empty name those without a declared one."""
+    order: list[EpochOrder] = Field([], max_length=1000)
+    """Empty if the indices of samples are not known."""
+    roster: str = Field("", max_length=71)
+    """Digest of which sample is from which source; empty: not known."""
+    world_size: int = Field(1, ge=1, le=2**20)
+    level: str = Field("direct", max_length=20)
+    versions: dict[Name, Name] = Field({}, max_length=20)
+    """Of torch and detlab."""
+
+
+class RecordMatrix(Wire):
+    """PUT task/governance/matrix: the matrix S of a trial, before its first checkpoint."""
+
+    matrix: dict[str, Any]
+
+
+class VerifyCheckpoint(Wire):
+    """POST task/checkpoints/{uuid}/verification: may this trial go on from it?"""
+
+    manifest_digest: Hash
+    """Of the files that it has read."""
+    s_hash: Hash
+    roster: str = Field("", max_length=71)
+    damaged: list[Annotated[str, Field(max_length=36)]] = Field([], max_length=100)
+    """Newer checkpoints of the trial whose files cannot be read."""
+    refusals: list[RefusalView] = Field([], max_length=20)
+    """What the trial itself has found."""
+
+
+class RefusalView(Wire):
+    """One reason why training may not go on."""
+
+    code: str = Field(max_length=20)
+    message: str = Field(max_length=1000)
+
+
+class VerificationReply(Wire):
+    """Why not; empty: it may."""
+
+    refusals: list[RefusalView] = []
+    step: int = 0
+
+
+class SigningKeyView(Wire):
+    """A public key of the cluster."""
+
+    id: str
+    public_key: str = ""
+    """32 bytes in hex (Ed25519)."""
+    installation: str = ""
+    state: str = "ACTIVE"
+    """`ACTIVE`, `RETIRED` (what it has signed holds) or `REVOKED` (nothing of it holds)."""
+    made_at: float = 0.0
+    ended_at: float | None = None
+
+
+class SigningKeyList(Wire):
+    """All of them, newest first."""
+
+    items: list[SigningKeyView]
+
+
+class RotateKey(PersonRequest):
+    """POST signing-keys: sign with a new key from now on. The old ones stay valid for what they have signed."""
+
+
+class RevokeKey(PersonRequest):
+    """POST signing-keys/{key}/revoke: nothing that it has signed holds any more."""
+
+    reason: str = Field("", max_length=300)
+
+
+class EvidenceView(Wire):
+    """What a checkpoint was learnt from, with its signature."""
+
+    checkpoint: str
+    trial_id: int = 0
+    experiment_id: int = 0
+    steps_completed: int = 0
+    manifest_digest: str = ""
+    envelope: dict[str, Any] = {}
+    """DSSE, of an in-toto statement."""
+    predicate: dict[str, Any] = {}
+    """What it says, decoded."""
+    keys: list[SigningKeyView] = []
+    problems: list[RefusalView] = []
+    """What is wrong with signature, manifest and ledger by the master's own look; empty: nothing."""
+
+
+class LedgerEntryView(Wire):
+    """An entry of a trial's ledger."""
+
+    trial_id: int
+    index: int
+    kind: str
+    checkpoint: str = ""
+    body: dict[str, Any] = {}
+    previous: str = ""
+    at: float = 0.0
+    hash: str = ""
+    envelope: dict[str, Any] | None = None
+
+
+class LedgerPage(Wire):
+    """Entries in order."""
+
+    items: list[LedgerEntryView]
+    after: int | None = None
+    """Give it to get the next page."""
+
+
+class MatrixView(Wire):
+    """A matrix S that a ledger names."""
+
+    s_hash: str
+    matrix: dict[str, Any] = {}
+
+
+class SourceSummary(Wire):
+    """A source, as a policy declares it, and how much of it was trained on."""
+
+    name: str
+    license: str = "unknown"
+    manifest: str | None = None
+    expires: str | None = None
+    samples: int = 0
+    """Since the weights were new, with those of trials before."""
+
+
+class EvidenceSummary(Wire):
+    """What a version of a model says of its evidence; None where its checkpoint has none."""
+
+    key_id: str = ""
+    policy_hash: str = ""
+    s_hash: str = ""
+    level: str = ""
+    ledger_index: int = 0
+    ledger_hash: str = ""
+    sources: list[SourceSummary] = []
+
+
+VerifyCheckpoint.model_rebuild()

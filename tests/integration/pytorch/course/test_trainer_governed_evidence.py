@@ -1,0 +1,118 @@
+"""What a governed trial records with its checkpoints, and when it does not go on from one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_trainer_course_governed import POLICY, SIZES, run
+
+from detlab.core.checkpoint import evidence
+from detlab.governance import GovernanceError, Refusal
+from detlab.pytorch import Batch
+from detlab.pytorch.governance.trial import missing_state
+from detlab.schemas.wire.governance.evidence import GovernedSegment
+
+
+def segments(storage: str) -> dict[str, tuple[int, GovernedSegment]]:
+    """Return the steps and the segment of each checkpoint, by its id."""
+    found = {}
+    for path in Path(storage).glob("*/manifest.json"):
+        metadata = json.loads(path.read_text())["metadata"]
+        found[path.parent.name] = (metadata["steps_completed"], GovernedSegment.model_validate(metadata["governance"]))
+    return found
+
+
+def chain_of(storage: str) -> list[tuple[str, int, GovernedSegment]]:
+    """Return the checkpoints in the order in which each continues the one before."""
+    found, chain, parent = segments(storage), [], None
+    while len(chain) < len(found):
+        ((uuid, (step, segment)),) = [item for item in found.items() if item[1][1].parent == parent]
+        chain.append((uuid, step, segment))
+        parent = uuid
+    return chain
+
+
+def fit(length: int, **more: Any) -> dict[str, Any]:
+    return {"max_length": Batch(length), "checkpoint_period": Batch(3), "checkpoint_policy": "none", **more}
+
+
+def test_each_checkpoint_says_what_was_trained_since_the_one_before(tmp_path):
+    trial = run(str(tmp_path), fit=fit(9))
+    chain = chain_of(str(tmp_path))
+    assert [(segment.first_step, step) for _, step, segment in chain] == [(0, 3), (3, 6), (6, 9)]
+    assert {segment.s_hash for _, _, segment in chain} == {trial.context._governed.plan.s_hash}
+    total = {name: sum(segment.counts.get(name, 0) for _, _, segment in chain) for name in SIZES}
+    ids = [one for batch, _ in trial.log for one in batch]
+    assert total == {"trusted": sum(one < 14 for one in ids), "web": sum(one >= 14 for one in ids)}
+    assert [[one.epoch for one in segment.order] for _, _, segment in chain] == [[0], [0], [1]]
+    assert len({segment.roster for _, _, segment in chain}) == 1
+
+
+def test_t10_a_trial_that_was_stopped_has_the_ledger_of_one_that_was_not(tmp_path):
+    whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
+    first = run(whole, fit=fit(9))
+    run(parts, fit=fit(6))
+    last = chain_of(parts)[-1][0]
+    resumed = run(parts, fit=fit(9, latest_checkpoint=last))
+    said = [(step, segment.first_step, segment.counts, segment.order) for _, step, segment in chain_of(whole)]
+    again = [(step, segment.first_step, segment.counts, segment.order) for _, step, segment in chain_of(parts)]
+    assert again == said
+    assert all(torch.equal(a, b) for a, b in zip(first.log[-1][1], resumed.log[-1][1], strict=True))
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """A master that says what it is told to; returns what it was asked."""
+    asked: list[dict[str, Any]] = []
+    says: list[Refusal] = []
+
+    def verify(checkpoint: Any, uuid: str, **more: Any) -> list[Refusal]:
+        asked.append({"uuid": uuid, **more})
+        return [*says, *more["found"]]
+
+    monkeypatch.setattr(evidence, "verify", verify)
+    return asked, says
+
+
+def test_a_refused_checkpoint_is_not_loaded_and_under_audit_it_is_said(tmp_path, judged):
+    asked, says = judged
+    run(str(tmp_path), fit=fit(3))
+    ((uuid, _),) = segments(str(tmp_path)).items()
+    says.append(Refusal("SIG", "the checkpoint has no signed evidence"))
+    with pytest.raises(GovernanceError, match="SIG") as refused:
+        run(str(tmp_path), fit=fit(6, latest_checkpoint=uuid))
+    assert refused.value.code == "governance.sig"
+    assert len(segments(str(tmp_path))) == 1
+    trial = run(str(tmp_path), policy={**POLICY, "enforce": "audit"}, fit=fit(6, latest_checkpoint=uuid))
+    assert trial.told[-1]["gov/violations"] == 1
+    assert asked[0]["damaged"] == ()
+
+
+def test_an_earlier_checkpoint_is_used_for_damaged_files_and_that_is_said(tmp_path, judged):
+    asked, _ = judged
+    run(str(tmp_path), fit=fit(6))
+    (early, _, _), (late, _, _) = chain_of(str(tmp_path))
+    file = next((tmp_path / late).rglob("*.safetensors"))
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    run(str(tmp_path), fit=fit(6, latest_checkpoint=late))
+    assert [(one["uuid"], one["damaged"]) for one in asked] == [(early, (late,))]
+
+
+def test_t9_if_no_earlier_one_can_be_read_the_files_are_refused(tmp_path, judged):
+    run(str(tmp_path), fit=fit(3))
+    ((uuid, _),) = segments(str(tmp_path)).items()
+    file = next((tmp_path / uuid).rglob("*.safetensors"))
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with pytest.raises(GovernanceError, match="FILE"):
+        run(str(tmp_path), fit=fit(6, latest_checkpoint=uuid))
+
+
+def test_t9_what_a_checkpoint_lacks_to_be_continued_is_named(tmp_path):
+    trial = run(str(tmp_path), fit=fit(3))
+    found = missing_state({"trial_state": {}}, trial.context)
+    assert [one.code for one in found] == ["STATE"] * 3
+    assert "optimizers" in str(found[0])
