@@ -28,6 +28,7 @@ from detlab.schemas.wire import (
     storage,
     workspaces,
 )
+from detlab.schemas.wire.artifacts import artifacts
 
 TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
 RECEIVED = (
@@ -45,6 +46,7 @@ RECEIVED = (
     *(finding.FoundTrials, finding.ExperimentPage, finding.Completions, saved_views.SavedViewList),
     *(media.MediaPage, media.MediaKeyList, media.MediaStepList),
     *(runs.RunViewList, runs.RunCurveList, runs.RunFileList),
+    *(artifacts.ArtifactList, artifacts.ArtifactVersionList, artifacts.ArtifactFileList, artifacts.RunArtifactList),
     batches.BatchReply,
 )
 SENT = (
@@ -55,6 +57,7 @@ SENT = (
     *(workspaces.CreateWorkspace, workspaces.EditWorkspace, workspaces.MemberRequest),
     *(projects.CreateProject, projects.EditProject, projects.MoveExperiment, wire.EditExperiment),
     *(projects.MoveModel, continuing.ContinueExperiment),
+    *(artifacts.EditArtifact, artifacts.EditArtifactVersion),
 )
 HEAD = """/** The wire models (detlab.schemas). Made by labextension/wire.py: do not edit. */
 

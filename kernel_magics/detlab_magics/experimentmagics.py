@@ -289,28 +289,30 @@ class ExperimentMagics(Magics):
         display(figures.bundle(figure), raw=True)
 
     @magic_arguments()
-    @argument("ids", nargs="+", type=int, help="ids of experiments")
+    @argument("ids", nargs="*", type=int, help="ids of experiments")
     @argument("--trials", action="store_true", help="the ids are those of trials")
+    @argument("--run", action="append", metavar="RUN", help="a run that no cluster started; may be given several times")
     @argument("--metric", action="append", metavar="NAME", help="draw and list this metric; may be given several times")
-    @argument("--group", default="validation", help="the metrics' group; default validation")
+    @argument("--group", help="the metrics' group; default validation, or of runs alone that of their first metric")
     @argument("--against", choices=("steps", "time", "batches"), default="steps", help="the axis of the curves")
     @argument("--log-y", action="store_true", help="logarithmic axes of the metrics")
     @line_magic
     @short_errors
     def det_compare(self, line: str) -> None:
-        """Show experiments, or trials, side by side: curves over each other, metrics, and settings that differ.
+        """Show experiments, trials or runs side by side: curves over each other, metrics, and settings that differ.
 
         Examples::
 
             %det_compare 12 15
             %det_compare --trials 101 102 --metric accuracy
+            %det_compare --trials 101 --run my-laptop-run
         """
         from detlab_magics import comparing, figures
 
         args = parse_line(self.det_compare, line)
         options = {"group": args.group, "against": args.against, "log_y": args.log_y}
         figure, tables = comparing.compare(
-            self.session, args.ids, trials=args.trials, metrics=args.metric or (), **options
+            self.session, args.ids, trials=args.trials, runs=args.run or (), metrics=args.metric or (), **options
         )
         display(figures.bundle(figure), raw=True)
         display(tables)

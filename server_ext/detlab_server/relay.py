@@ -35,6 +35,8 @@ PARTS = {
     "kind": "[a-z_]+",
     # A name, or `OWNER/NAME` in one part of the path, where its slash is encoded.
     "model": rf"(?:{_OWNER}%2F)?{_WORDS}",
+    # Likewise, in letters of any script.
+    "artifact": rf"(?:{_OWNER}%2F)?(?!\.{{1,2}}(?:/|$))[^/%?#\x00-\x1f\x7f]{{1,256}}",
     "workspace": rf"(?:{_OWNER}%2F)?{_WORDS}",
     "project": _WORDS,
     "version": r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,99}",

@@ -3,6 +3,7 @@
 import { Level, LEVELS } from '../components/logs/filter';
 import { Api, ApiError } from '../state/api';
 import type { Event, ExperimentView, GrantList, LogLine, SeriesView, TrialView } from '../state/wire';
+import * as artifacts from './artifacts';
 import * as compared from './comparison';
 import * as made from './fixtures';
 import * as found from './finding';
@@ -158,6 +159,8 @@ export class FixtureApi implements Api {
     if (kind === 'workspaces') return this.ofTeams(id, part, rest[0]);
     if (kind === 'trials') return this.ofTrial(Number(id), part, rest, query);
     if (kind === 'tasks' && id === undefined) return { items: this.of.trials ? teams.tasks(this.of.hostile ?? false) : [], next: null };
+    if (kind === 'artifacts') return artifacts.answer(this.of.trials, id, [part, ...rest], query, this.of.hostile ?? false);
+    if (kind === 'runs' && part === 'artifacts') return { items: this.of.trials ? artifacts.ofRun() : [], next: null };
     if (kind === 'runs' && part === 'logs') return this.logs(query);
     if (kind === 'runs') return tracked.answer(this.of.trials, id, part, rest[0], query, this.of.hostile ?? false);
     if (kind === 'tasks') return this.ofTask(id!, part, query);

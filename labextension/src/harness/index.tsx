@@ -9,7 +9,8 @@ import { flushSync } from 'react-dom';
 
 import { ConfirmDialog } from '../components/common';
 import { CompareRuns } from '../components/compare';
-import { idsOf } from '../components/compare/link';
+import { ArtifactPage, ArtifactsPage, ArtifactVersionPage } from '../components/artifacts';
+import { placeOfQuery } from '../components/compare/link';
 import { ExperimentTab, ExperimentView } from '../components/experiment/index';
 import { RunsPage } from '../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
@@ -84,7 +85,10 @@ function View(): ReactElement {
     case 'model': return <ModelPage name={id ?? 'digits'} />;
     case 'version': return <VersionPage model="digits" version={Number(id ?? 5)} />;
     case 'compare': return <ComparePage model="digits" versions={(id ?? '3,5').split(',')} />;
-    case 'comparison': return <CompareRuns trials={idsOf(query.get('trials') ?? '100,101,102,103,104')} experiments={idsOf(query.get('experiments') ?? '')} view={location.search} />;
+    case 'comparison': return <CompareRuns {...placeOfQuery(query.has('trials') ? location.search : `${location.search}&trials=100,101,102,103,104`)} view={location.search} />;
+    case 'artifacts': return <ArtifactsPage />;
+    case 'artifact': return <ArtifactPage artifact={id ?? 'cats'} />;
+    case 'artifactversion': return <ArtifactVersionPage artifact="cats" version={Number(id ?? 3)} />;
     case 'storage': return <StoragePage />;
     case 'workspaces': return <WorkspacesPage />;
     case 'workspace': return <WorkspacePage workspace={id ?? '7'} tab={tab as WorkspaceTab} />;

@@ -11,7 +11,7 @@ import { ADMIN, LISTS, type AdminView, type HubPlace, type ListView, type Router
 import { switchTheme, themeNow } from './theme';
 
 export const NAMES: Record<ListView | AdminView, string> = {
-  work: 'My work', experiments: 'Experiments', trials: 'Trials', runs: 'Runs', shared: 'Shared with me', workspaces: 'Workspaces', settings: 'Settings', queue: 'Queue', cluster: 'Cluster', models: 'Models', storage: 'Storage', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
+  work: 'My work', experiments: 'Experiments', trials: 'Trials', runs: 'Runs', shared: 'Shared with me', workspaces: 'Workspaces', settings: 'Settings', queue: 'Queue', cluster: 'Cluster', models: 'Models', artifacts: 'Artifacts', storage: 'Storage', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
   tokens: 'Tokens', audit: 'Audit log', service: 'Service'
 };
 
@@ -92,6 +92,7 @@ function isUnder(place: HubPlace, view: ListView | AdminView): boolean {
   if (place.kind === 'list') return place.view === view;
   if (view === 'workspaces') return place.kind === 'workspace' || place.kind === 'project';
   if (place.kind === 'runs') return place.table === view;
+  if (view === 'artifacts') return place.kind === 'artifact' || place.kind === 'artifactversion';
   if (view === 'runs') return place.kind === 'tracked' || place.kind === 'run';
   return view === 'models' && (place.kind === 'model' || place.kind === 'version' || place.kind === 'compare');
 }

@@ -34,6 +34,72 @@ export interface AgentView {
 /** Progress of one attempt, in order; it never goes back. */
 export type AllocationState = 'PENDING' | 'ASSIGNED' | 'PULLING' | 'STARTING' | 'RUNNING' | 'TERMINATING' | 'TERMINATED';
 
+/** A file of a version, or a reference to what lies elsewhere. */
+export interface ArtifactFile {
+  path: string;
+  size: number;
+  digest: string;
+  uri: string;
+}
+
+/** A page of files, by path. */
+export interface ArtifactFileList {
+  items: ArtifactFile[];
+  next: string | null;
+}
+
+/** A page of artifacts, the newest first. */
+export interface ArtifactList {
+  items: ArtifactView[];
+  next: number | null;
+}
+
+/** A page of versions, the newest first. */
+export interface ArtifactVersionList {
+  items: ArtifactVersionView[];
+  next: number | null;
+}
+
+/** A version: its files never change. */
+export interface ArtifactVersionView {
+  artifact_id: number;
+  artifact: string;
+  kind: string;
+  artifact_reference: string;
+  version: number;
+  aliases: string[];
+  comment: string;
+  metadata: Record<string, unknown>;
+  digest: string;
+  files: number;
+  references: number;
+  size: number;
+  owner: string;
+  created_at: number;
+  logged_by: string[];
+  used_by: string[];
+  shortened: string[];
+}
+
+/** A name under which versions are kept. */
+export interface ArtifactView {
+  id: number;
+  name: string;
+  kind: string;
+  owner: string;
+  description: string;
+  created_at: number;
+  updated_at: number;
+  versions: number;
+  latest: number | null;
+  size: number;
+  aliases: Record<string, number>;
+  right: string;
+  reference: string;
+  workspace: string;
+  shortened: string[];
+}
+
 /** The slots that one attempt of a trial held, and from when to when. */
 export interface AttemptSpan {
   trial_id: number;
@@ -209,10 +275,11 @@ export interface CodeList {
   next: number | null;
 }
 
-/** One side of a comparison: a trial, or an experiment, for which its best trial stands. */
+/** One side of a comparison: a trial, an experiment, for which its best trial stands, or a run from anywhere. */
 export interface ComparedRun {
-  kind: 'trial' | 'experiment';
+  kind: 'trial' | 'experiment' | 'run';
   id: number;
+  run_id: string;
   experiment_id: number;
   name: string;
   owner: string;
@@ -233,6 +300,18 @@ export interface ComparedRun {
   ended_at: number | null;
   bundle: string | null;
   shortened: string[];
+}
+
+/** A curve of a trial, or of a run from anywhere. */
+export interface ComparedSeries {
+  trial_id: number;
+  group: string;
+  name: string;
+  steps: number[];
+  values: Float[];
+  times: number[];
+  total: number;
+  run_id: string;
 }
 
 /** GET models/{model}/compare?versions=1,2,production: versions side by side. */
@@ -378,6 +457,22 @@ export interface Difference {
   name: string;
   values: unknown[];
   same: boolean;
+}
+
+/** POST artifacts/{artifact}/edit. What is null stays as it is. */
+export interface EditArtifact {
+  description?: string | null;
+  name?: string | null;
+  workspace?: string | null;
+}
+
+/** POST artifacts/{artifact}/versions/{version}/edit. The files of a version never change. */
+export interface EditArtifactVersion {
+  comment?: string | null;
+  set_metadata?: Record<string, unknown>;
+  remove_metadata?: string[];
+  add_aliases?: string[];
+  remove_aliases?: string[];
 }
 
 /** POST experiments/{id}/edit. What is null stays as it is; the same edit again changes nothing. */
@@ -1187,11 +1282,25 @@ export interface ReplayedTrial {
   reports: number;
 }
 
-/** GET comparison?trials=12,15&experiments=3: runs side by side, in parts. */
+/** A version that a run has used or made. */
+export interface RunArtifact {
+  role: 'used' | 'logged';
+  at: number;
+  version: ArtifactVersionView;
+}
+
+/** GET runs/{run_id}/artifacts. */
+export interface RunArtifactList {
+  items: RunArtifact[];
+  next: number | null;
+}
+
+/** GET comparison?trials=12,15&experiments=3&runs=ID: runs side by side, in parts. */
 export interface RunComparison {
   runs: ComparedRun[];
   absent_trials: number[];
   absent_experiments: number[];
+  absent_runs: string[];
   hyperparameters: Difference[];
   config: Difference[];
   metrics: RunMetric[];
@@ -1214,10 +1323,11 @@ export interface RunCurveList {
   next: number | null;
 }
 
-/** GET comparison/curves?trials=12,15&name=loss: curves of several trials, in parts. */
+/** GET comparison/curves?trials=12,15&runs=ID&name=loss: curves of several trials and runs, in parts. */
 export interface RunCurves {
-  items: SeriesView[];
+  items: ComparedSeries[];
   absent_trials: number[];
+  absent_runs: string[];
   next: number | null;
 }
 

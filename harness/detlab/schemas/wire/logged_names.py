@@ -56,3 +56,8 @@ def place_of(key: str, searched: str) -> tuple[str, str]:
     if slash and rest and group in _GROUPS:
         return group, rest
     return (VALIDATION if key.startswith(_VALIDATES) else TRAINING), key
+
+
+def keys_of(name: str) -> tuple[str, ...]:
+    """Return by which names a metric may have been logged that `place_of` keeps under one."""
+    return name, *(f"{group}/{name}" for group in _GROUPS)

@@ -13,7 +13,7 @@ from detlab_hub.core.rights import ACTIONS, Action, ObjectKind, Right, Thing, ma
 from detlab_hub.services.base.access import check_may_ask, no_such, owns, person
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.store.queries import rights
-from detlab_hub.store.queries.registry import artifacts
+from detlab_hub.store.queries.registry import artifacts, naming
 from detlab_hub.store.tables import ArtifactRow, ArtifactVersionRow
 
 _MOST_NAMED = 5
@@ -51,7 +51,7 @@ def artifact_for(s: Session, caller: Caller, name: str, action: Action | None = 
         NotFound: It does not exist, or the caller may not read it: they cannot tell.
         Forbidden: They may read it, and not do that.
     """
-    row = artifacts.named(s, name, person(caller).name)
+    row = naming.named(s, ArtifactRow, name, person(caller).name)
     thing = None if row is None else artifact_things(s, caller, [row])[row.id]
     if row is None or thing is None or right_of(person(caller), thing) < Right.READ:
         raise _none(s, caller, name, exists=row is not None)
@@ -66,7 +66,7 @@ def artifact_for(s: Session, caller: Caller, name: str, action: Action | None = 
 
 def _none(s: Session, caller: Caller, name: str, *, exists: bool) -> Exception:
     visible = rights.visible_artifacts(person(caller))
-    others = [] if exists else artifacts.of_name(s, name, visible, _MOST_NAMED)
+    others = [] if exists else naming.of_name(s, ArtifactRow, name, visible, _MOST_NAMED)
     named = ", ".join(f"{one.owner}/{one.name}" for one in others)
     what = f"you have no artifact {name[:300]!r}" if named else f"there is no artifact {name[:300]!r}"
     hint = f"Others' are named with their owner: {named}" if named else "det artifact list"

@@ -32,7 +32,7 @@ from detlab_hub.core.rights import (
 )
 from detlab_hub.services.base.callers import AgentCaller, Caller, TaskCaller
 from detlab_hub.store.queries import checkpoints, rights, workspaces
-from detlab_hub.store.queries.registry import models
+from detlab_hub.store.queries.registry import models, naming
 from detlab_hub.store.tables import (
     CheckpointRow,
     ExperimentRow,
@@ -354,7 +354,7 @@ def model_for(s: Session, caller: Caller, name: str, action: Action | None = Non
         NotFound: It does not exist, or the caller may not read it: they cannot tell.
         Forbidden: They may read it, and not do that.
     """
-    row = models.named(s, name, person(caller).name)
+    row = naming.named(s, ModelRow, name, person(caller).name)
     thing = None if row is None else model_things(s, caller, [row])[row.id]
     if row is None or thing is None or not _reads(caller, thing):
         others = [] if row is not None else shared_of_name(s, caller, name)
@@ -443,7 +443,7 @@ _MOST_NAMED = 5
 def shared_of_name(s: Session, caller: Caller, name: str) -> list[str]:
     """Return the others' models of a name that the caller may read, as `OWNER/NAME`: a hint, and nothing else."""
     condition = rights.visible_models(person(caller))
-    return [f"{row.owner}/{row.name}" for row in models.of_name(s, name, condition, _MOST_NAMED)]
+    return [f"{row.owner}/{row.name}" for row in naming.of_name(s, ModelRow, name, condition, _MOST_NAMED)]
 
 
 def may_open_task(caller: Caller, row: TaskRow, action: Action | None = None) -> bool:

@@ -135,7 +135,7 @@ class RunViews(Service):
             fitting = max(1, pages.PAGE_BYTES // (_POINT_BYTES * most + _CURVE_BYTES))
             found = points.metrics_from(s, run_id, names, skip, min(fitting, MOST_CURVES) + 1)
             shown = found[: min(fitting, MOST_CURVES)]
-            items = [_thinned(points.curve(s, series, name, max(READ_POINTS, most)), most) for series, name in shown]
+            items = [thinned(points.curve(s, series, name, max(READ_POINTS, most)), most) for series, name in shown]
             return RunCurveList(items=items, next=skip + len(shown) if len(found) > len(shown) else None)
 
         return await self._context.look(caller.name, look)
@@ -216,7 +216,8 @@ class RunViews(Service):
         return await self._search.page(caller.name, lambda s: found_run(s, caller, named).id, which, regex, context)
 
 
-def _thinned(found: points.StoredCurve, most: int) -> RunCurve:
+def thinned(found: points.StoredCurve, most: int) -> RunCurve:
+    """Return a curve with the points that are chosen of it: extremes and the last one among them."""
     kept = downsample.choose([one.value for one in found.points], max(most, downsample.MIN_POINTS))
     shown = [found.points[place] for place in kept.tolist()]
     return RunCurve(

@@ -7,6 +7,7 @@ import { isOver } from '../../state/states';
 import { Go } from '../admin/parts';
 import { Loading } from '../common';
 import { QuotaItems, usedWords, useQuotas } from '../jobs';
+import { ArtifactItems, useNewestArtifacts } from '../artifacts/Section';
 import { ModelItems, useNewestModels } from '../models/Section';
 import { StorageWarning } from '../storage';
 import { useShared } from '../workspaces/load';
@@ -72,6 +73,7 @@ function Sections({ filter }: { filter: string }): ReactElement {
         <Section title="Quotas" count={mine ? usedWords({ ...mine, waiting: 0 }) : ''}><QuotaItems items={quotas} /></Section>
       )}
       <ModelsSection filter={filter} />
+      <ArtifactsSection filter={filter} />
       <WorkspacesSection filter={filter} />
       <Section title="Cluster" count={`${used}/${total} slots in use`}>
         {draining && <div className="det-reason" data-tone="waiting">Draining: nothing new starts until the service is restarted.</div>}
@@ -85,6 +87,14 @@ function ModelsSection({ filter }: { filter: string }): ReactElement {
   const found = useNewestModels();
   const count = found.data?.items.length ?? 0;
   return <Section title="Models" count={count ? `${count}${found.data!.after === null ? '' : '+'}` : ''}><ModelItems found={found} filter={filter} /></Section>;
+}
+
+/** A master that is older than its front end knows none. */
+function ArtifactsSection({ filter }: { filter: string }): ReactElement | null {
+  const found = useNewestArtifacts();
+  const count = found.data?.items.length ?? 0;
+  if (found.error?.status === 404) return null;
+  return <Section title="Artifacts" count={count ? `${count}${found.data!.next === null ? '' : '+'}` : ''}><ArtifactItems found={found} filter={filter} /></Section>;
 }
 
 /** Who works alone never meets workspaces. */

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.script_names import normal
+from detlab_hub.store.queries.registry import naming
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
     ArtifactAliasRow,
@@ -19,62 +20,14 @@ from detlab_hub.store.tables import (
     ArtifactVersionRow,
     CheckpointRow,
     VersionRow,
-    WorkspaceRow,
     clean_text,
 )
 
-_ID_DIGITS = 18
 
-
-def named(s: Session, name: str, asker: str) -> ArtifactRow | None:
-    """Return the artifact that a text means: by its id, `OWNER/NAME`, or else the asker's own of that name."""
-    text = clean_text(name)
-    if text.isascii() and text.isdigit():
-        return s.get(ArtifactRow, int(text)) if len(text) <= _ID_DIGITS else None
-    owner, slash, rest = text.rpartition("/")
-    return of_owner(s, owner if slash else asker, rest)
-
-
-def of_owner(s: Session, owner: str, name: str) -> ArtifactRow | None:
-    """Return somebody's artifact of a name."""
-    query = select(ArtifactRow).where(ArtifactRow.owner == owner, ArtifactRow.name == normal(clean_text(name)))
-    return s.scalars(query).first()
-
-
-def of_name(s: Session, name: str, visible: ColumnElement[bool], most: int) -> list[ArtifactRow]:
-    """Return artifacts of a name, the oldest first."""
-    query = select(ArtifactRow).where(ArtifactRow.name == normal(clean_text(name)), visible)
-    return list(s.scalars(query.order_by(ArtifactRow.id).limit(most)))
-
-
-def page(
-    s: Session,
-    visible: ColumnElement[bool],
-    *,
-    limit: int,
-    after: int | None = None,
-    name: str | None = None,
-    kind: str | None = None,
-    owner: str | None = None,
-    workspace: WorkspaceRow | None = None,
-) -> list[int]:
-    """Return the ids of artifacts, newest first, and one more if there are; `after` is the last one seen."""
-    query = select(ArtifactRow.id).where(visible).order_by(ArtifactRow.id.desc()).limit(limit + 1)
-    if after is not None:
-        query = query.where(ArtifactRow.id < after)
-    if name:
-        text = normal(clean_text(name))  # SQLite knows the small letters of ASCII only
-        alike = func.lower(ArtifactRow.name).contains(text.lower(), autoescape=True)
-        query = query.where(or_(alike, ArtifactRow.name.contains(text, autoescape=True)))
-    if kind:
-        query = query.where(ArtifactRow.kind == clean_text(kind))
-    if owner:
-        query = query.where(ArtifactRow.owner == clean_text(owner))
-    if workspace is not None and workspace.kind == "personal":
-        query = query.where(ArtifactRow.workspace_id.is_(None), ArtifactRow.owner == workspace.owner)
-    elif workspace is not None:
-        query = query.where(ArtifactRow.workspace_id == workspace.id)
-    return list(s.scalars(query))
+def page(s: Session, visible: ColumnElement[bool], *, kind: str | None = None, **wanted: Any) -> list[int]:
+    """Return the ids of artifacts; `wanted` are arguments of `naming.page_of`."""
+    query = naming.page_of(ArtifactRow, visible, **wanted)
+    return list(s.scalars(query.where(ArtifactRow.kind == clean_text(kind)) if kind else query))
 
 
 def counts(s: Session, ids: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -149,6 +102,22 @@ def aliases_of(s: Session, version_ids: Sequence[int]) -> dict[int, list[str]]:
         query = select(row.version_id, row.alias).where(row.version_id.in_(part)).order_by(row.alias)
         for key, alias in s.execute(query):
             found.setdefault(key, []).append(alias)
+    return found
+
+
+def pointing(s: Session, artifact_ids: Sequence[int]) -> dict[int, dict[str, int]]:
+    """Return the aliases of artifacts with the numbers of the versions that have them, by artifact."""
+    found: dict[int, dict[str, int]] = {}
+    row = ArtifactAliasRow
+    for part in chunks(list(artifact_ids)):
+        query = (
+            select(row.artifact_id, row.alias, ArtifactVersionRow.version)
+            .join(ArtifactVersionRow, ArtifactVersionRow.id == row.version_id)
+            .where(row.artifact_id.in_(part))
+            .order_by(row.alias)
+        )
+        for key, alias, number in s.execute(query):
+            found.setdefault(key, {})[alias] = number
     return found
 
 

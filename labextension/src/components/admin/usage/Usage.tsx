@@ -6,7 +6,7 @@ import { useApp } from '../../../state/context';
 import type { UsageView } from '../../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, Loading, plural } from '../../common';
 import { nameText } from '../../common/text';
-import { useGet } from '../../common/load';
+import { useGet } from '../../common/loading/load';
 import { Sheet, View } from '../parts';
 import { byPerson, dayOf, formatHours, stack, type PersonUsage } from './slothours';
 import { UsageChart } from './UsageChart';

@@ -2,7 +2,7 @@
 
 import { RefObject, startTransition, useCallback, useEffect, useRef, useState } from 'react';
 
-import { ApiError, asApiError } from '../../state/api';
+import { ApiError, asApiError } from '../../../state/api';
 
 /** The time in seconds since the epoch, updated every `everyMs` while the page is visible. */
 export function useNow(everyMs = 15_000): number {

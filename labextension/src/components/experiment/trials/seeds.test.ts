@@ -2,9 +2,9 @@
 
 import { expect, test } from 'vitest';
 
-import { experiment, trial } from '../../harness/fixtures';
-import { curveOf } from '../charts/curve';
-import { meansOf } from './CurvesTab';
+import { experiment, trial } from '../../../harness/fixtures';
+import { curveOf } from '../../charts/curve';
+import { meansOf } from '../CurvesTab';
 import { seededFront } from './metriccolumns';
 import { bestPointText, pointsOf, seedsOf, spreadText, withPoints } from './seeds';
 import { columnsOf, type TrialRow } from './trialtable';

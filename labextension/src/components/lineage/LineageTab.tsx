@@ -2,14 +2,13 @@
 
 import { ReactElement, useEffect, useMemo, useRef, useState } from 'react';
 
-import { useApp } from '../../../state/context';
-import type { LineageEdge, LineageGraph, LineageNode, VersionView } from '../../../state/wire';
-import { Go } from '../../admin/parts';
-import { EmptyState, ErrorBanner, Loading, plural, useLoaded } from '../../common';
-import { nameText } from '../../common/text';
+import { useApp } from '../../state/context';
+import type { LineageEdge, LineageGraph, LineageNode } from '../../state/wire';
+import { Go } from '../admin/parts';
+import { EmptyState, ErrorBanner, Loading, plural, useLoaded } from '../common';
+import { nameText } from '../common/text';
 import { layersOf } from './layered';
-import { modelOf, placeOf } from '../model';
-import { versionPath } from '../paths';
+import { placeOf } from './places';
 
 /** Nodes that are drawn; the list has more of them. */
 const MOST_DRAWN = 120;
@@ -20,9 +19,9 @@ const BOX = { width: 168, height: 46 };
 const GAP = { layer: 56, least: 26, node: 14, row: 40 };
 const MARGIN = 2;
 
-export function LineageTab({ version }: { version: VersionView }): ReactElement {
+/** `path`: of the graph, below the API. */
+export function LineageTab({ path }: { path: string }): ReactElement {
   const { api } = useApp();
-  const path = `${versionPath(modelOf(version), version.version)}/lineage`;
   const { data, error, reload } = useLoaded(path, signal => api.get<LineageGraph>(path, signal));
   if (error && !data) return <ErrorBanner error={error} what="Lineage" onRetry={reload} />;
   if (!data) return <Loading what="Loading the lineage" />;
@@ -187,11 +186,12 @@ function labelOf(node: LineageNode): string {
 
 /** What stands in a box: of an experiment also its name. */
 function shownName(node: LineageNode): string {
+  if (node.kind === 'run') return node.detail || labelOf(node).slice(0, 12);
   if (node.kind === 'experiment' && node.detail) return `${labelOf(node)} · ${node.detail}`;
   return node.kind === 'checkpoint' ? labelOf(node).slice(0, 13) : node.kind === 'code' ? labelOf(node).slice(0, 17) : labelOf(node);
 }
 
-const KINDS = new Set(['version', 'checkpoint', 'trial', 'experiment', 'code', 'data']);
+const KINDS = new Set(['version', 'checkpoint', 'trial', 'experiment', 'code', 'data', 'run', 'artifact']);
 
 function kindOf(node: LineageNode): string {
   return KINDS.has(node.kind) ? node.kind : nameText(node.kind, 20);

@@ -1,8 +1,8 @@
 /** Points of a search with `seeds: k`: trials that differ by their seed only count together, as in detlab.viz.seeds. */
 
-import type { ExperimentView, TrialView } from '../../state/wire';
-import type { Value } from '../charts/parallel';
-import { formatNumber, significant, toNumber } from '../common/format';
+import type { ExperimentView, TrialView } from '../../../state/wire';
+import type { Value } from '../../charts/parallel';
+import { formatNumber, significant, toNumber } from '../../common/format';
 
 /** One row: a trial with its hyperparameters flattened once. */
 export interface TrialRow {

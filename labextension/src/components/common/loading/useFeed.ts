@@ -2,9 +2,9 @@
 
 import { useEffect, useRef, useState, useSyncExternalStore } from 'react';
 
-import { useApp } from '../../state/context';
-import type { AppContext } from '../../state/context';
-import type { Feed, FeedState } from '../../state/feed';
+import { useApp } from '../../../state/context';
+import type { AppContext } from '../../../state/context';
+import type { Feed, FeedState } from '../../../state/feed';
 
 /** `make` is called again for another `key`. */
 export function useFeed<S extends FeedState, F extends Feed<S>>(

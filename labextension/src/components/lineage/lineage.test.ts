@@ -1,11 +1,12 @@
 import { describe, expect, test } from 'vitest';
 
-import * as made from '../../../harness/registry';
-import type { LineageGraph } from '../../../state/wire';
+import * as made from '../../harness/registry';
+import type { LineageGraph } from '../../state/wire';
 import { layersOf } from './layered';
 import { drawingOf } from './LineageTab';
-import { bestOf, diffLines, labelProblem, metricNames, movingOf, nameProblem, placeOf, untwinned, versionsOf } from '../model';
-import { loadCode, modelPath, modelsPath, shell, versionPath } from '../paths';
+import { placeOf } from './places';
+import { bestOf, diffLines, labelProblem, metricNames, movingOf, nameProblem, untwinned, versionsOf } from '../models/model';
+import { loadCode, modelPath, modelsPath, shell, versionPath } from '../models/paths';
 
 const edge = (source: string, target: string) => ({ source, target });
 

@@ -1,12 +1,12 @@
 /** The trials table without its picture: columns and filter (sorting and drawing are the common table's). */
 
-import type { TrialView } from '../../state/wire';
-import { isOver, shownState, stateWord, tookOf } from '../../state/states';
-import { Value, flatten } from '../charts/parallel';
-import { spaceOf } from '../charts/scales';
-import { formatDuration, formatNumber, formatPercent, formatValue, toNumber } from '../common/format';
-import { nameText } from '../common/text';
-import { endWord, pointWord } from '../view/progress';
+import type { TrialView } from '../../../state/wire';
+import { isOver, shownState, stateWord, tookOf } from '../../../state/states';
+import { Value, flatten } from '../../charts/parallel';
+import { spaceOf } from '../../charts/scales';
+import { formatDuration, formatNumber, formatPercent, formatValue, toNumber } from '../../common/format';
+import { nameText } from '../../common/text';
+import { endWord, pointWord } from '../../view/progress';
 import { spreadText, type TrialRow } from './seeds';
 
 export type { TrialRow } from './seeds';

@@ -2,8 +2,8 @@
 
 import { useCallback, useEffect, useRef, useState } from 'react';
 
-import { type ApiError, asApiError } from '../../state/api';
-import { useApp } from '../../state/context';
+import { type ApiError, asApiError } from '../../../state/api';
+import { useApp } from '../../../state/context';
 
 /** Call it when the master says that rights have changed, and when the page is looked at again: of a group in the Hub nothing tells. */
 export function useRechecked(check: (() => void) | null): void {

@@ -2,13 +2,13 @@
 
 import { useMemo } from 'react';
 
-import { everyPart } from '../../state/api';
-import { useApp } from '../../state/context';
-import { isOver } from '../../state/states';
-import type { CurvesView, ExperimentView, TrialView } from '../../state/wire';
-import { useLoaded } from '../common';
-import { formatNumber, toNumber } from '../common/format';
-import { nameText } from '../common/text';
+import { everyPart } from '../../../state/api';
+import { useApp } from '../../../state/context';
+import { isOver } from '../../../state/states';
+import type { CurvesView, ExperimentView, TrialView } from '../../../state/wire';
+import { useLoaded } from '../../common';
+import { formatNumber, toNumber } from '../../common/format';
+import { nameText } from '../../common/text';
 import type { TrialColumn, TrialRow } from './trialtable';
 
 /** Looks while the number of steps grows by a factor of e. */

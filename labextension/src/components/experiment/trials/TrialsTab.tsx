@@ -2,15 +2,15 @@
 
 import { ReactElement, useMemo, useRef, useState } from 'react';
 
-import { useApp, useStore } from '../../state/context';
-import { isOver } from '../../state/states';
-import type { ExperimentView } from '../../state/wire';
-import { Column, EmptyState, Menu, plural, StateBadge, Table } from '../common';
-import { nameText, visible } from '../common/text';
-import { FilterBox } from '../finding/FilterBox';
-import { ColumnPicker } from '../view/ColumnPicker';
-import { notSteered, trialActs } from '../search';
-import { endWord, toneState } from '../view/progress';
+import { useApp, useStore } from '../../../state/context';
+import { isOver } from '../../../state/states';
+import type { ExperimentView } from '../../../state/wire';
+import { Column, EmptyState, Menu, plural, StateBadge, Table } from '../../common';
+import { nameText, visible } from '../../common/text';
+import { FilterBox } from '../../finding/FilterBox';
+import { ColumnPicker } from '../../view/ColumnPicker';
+import { notSteered, trialActs } from '../../search';
+import { endWord, toneState } from '../../view/progress';
 import { useMetricColumns } from './metriccolumns';
 import { bestPoint } from './seeds';
 import { columnsOf, filterOf, isWords, TrialColumn, TrialRow, whyStopped, widthOf } from './trialtable';

@@ -1,9 +1,9 @@
 /** Which trials of an experiment fulfil a filter, as the master reads it. */
 
-import type { FoundTrials, TrialView } from '../../state/wire';
-import { useApp } from '../../state/context';
-import { useLoaded } from '../common';
-import { useSettled } from '../common/useThrottled';
+import type { FoundTrials, TrialView } from '../../../state/wire';
+import { useApp } from '../../../state/context';
+import { useLoaded } from '../../common';
+import { useSettled } from '../../common/loading/useThrottled';
 
 const PAGE = 1000;
 

@@ -2,9 +2,9 @@
 
 import { useCallback, useEffect, useRef } from 'react';
 
-import { asApiError } from '../../state/api';
-import { useApp } from '../../state/context';
-import type { Event } from '../../state/wire';
+import { asApiError } from '../../../state/api';
+import { useApp } from '../../../state/context';
+import type { Event } from '../../../state/wire';
 import { useLoaded, type Loaded } from './hooks';
 
 /** GET a path as JSON; the result of the previous path stays until the new one has come. */
