@@ -12,5 +12,6 @@ What a policy says and what is refused before training is `detlab.governance`, w
 """
 
 from detlab.pytorch.governance.governed import Governed, parameters_of_models
+from detlab.pytorch.governance.planting import Canaries
 
-__all__ = ["Governed", "parameters_of_models"]
+__all__ = ["Canaries", "Governed", "parameters_of_models"]

@@ -339,6 +339,8 @@ class Governed:
         codes = {"provenance_coverage": ("COVER", "gov/coverage"), "leak_mass": ("LEAK", "gov/leak_mass")}
         broken = []
         for name, (low, high) in self.plan.policy.constraints.items():
+            if name not in codes:  # of memorisation: searches keep them, and what breaks one is stopped
+                continue
             code, metric = codes[name]
             value = report[metric]
             if (low is not None and value < low) or (high is not None and value > high):

@@ -476,7 +476,7 @@ def _tell_of_invalid(unit: UnitOfWork, experiment: ExperimentRow) -> None:
 
 
 def _explained(unit: UnitOfWork, experiment: ExperimentRow, request_id: str) -> str:
-    return unit.searches.get(unit.session, experiment).method.explain(request_id)
+    return unit.searches.get(unit.session, experiment).explain(request_id)
 
 
 def _pause_for(unit: UnitOfWork, experiment: ExperimentRow, reason: str, hint: str = "") -> None:

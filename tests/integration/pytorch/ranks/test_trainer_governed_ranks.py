@@ -191,3 +191,33 @@ def on_rank_leak(make_context: Any) -> str:
 
 def test_the_guard_stands_before_gradients_are_averaged(ranks):
     assert ranks.run("on_rank_leak") == ["governance.leak", "governance.leak"]
+
+
+def on_rank_canaries(make_context: Any) -> Any:
+    from detlab import pytorch
+    from detlab.governance import label
+
+    canaries = {"sources": "web", "count": 8, "budget": 0.5}
+    context = make_context(exp_conf={"governance": {**POLICY, "canaries": canaries}})
+    model = context.wrap_model(network())
+    context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.2))
+    context._check_ready()
+    x, y = samples(["web"] * 30, 3)
+    loader = pytorch.DataLoader(label(list(zip(x, y.tolist(), strict=True)), ["web"] * 30), batch_size=5)
+    planted = context._plant(loader, None, context.distributed)
+
+    class Trial:
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> None:
+            context.backward(losses_of(model, *batch))
+
+    context._eval()
+    told = context._memorisation(Trial(), context.distributed, moves=True)
+    labels = [planted.dataset[index][1] for index in range(30)]
+    assert sum(one != other for one, other in zip(labels, y.tolist(), strict=True)) >= 4
+    return labels, told
+
+
+def test_ranks_have_the_same_canaries_and_report_the_same(ranks):
+    first, second = ranks.run("on_rank_canaries")
+    assert first == second
+    assert first[1]["gov/canaries"]["commitment"].startswith("sha256:")
