@@ -31,6 +31,7 @@ MODULES = {
     "atasks.py": "tasks.py",
     "artifacts/acalls.py": "artifacts/calls.py",
     "artifacts/alogged.py": "artifacts/logged.py",
+    "parts/aalerts.py": "parts/alerts.py",
     "parts/abatches.py": "parts/batches.py",
     "parts/acollection.py": "parts/collection.py",
     "parts/aedits.py": "parts/edits.py",
@@ -60,7 +61,7 @@ REPLACEMENTS = (
     (r"\bAsync(?=[A-Z])", ""),
     (r"\b__a(enter|exit|iter)__\b", r"__\1__"),
     (
-        r"\ba(batches|calls|client|collection|edits|files|finding|lines|logged|models|output|resources|runs|search|tasks|feeds|workspaces)\b",
+        r"\ba(alerts|batches|calls|client|collection|edits|files|finding|lines|logged|models|output|resources|runs|search|tasks|feeds|workspaces)\b",
         r"\1",
     ),
     (r"\ba(read|iter_bytes)\b", r"\1"),

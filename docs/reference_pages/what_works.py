@@ -70,10 +70,6 @@ NOT_YET = (
         "([what is not protected](docs/explanation/security.md#what-is-not-protected-yet))",
         lambda: _accepted("resources.cpus", {"resources": {"cpus": 1}}),
     ),
-    Absent(
-        "webhooks of single experiments",
-        lambda: _accepted("integrations", {"integrations": {"webhooks": {"webhook_name": ["ours"]}}}),
-    ),
 )
 
 

@@ -30,6 +30,7 @@ from detlab.client.ordering import (
     several,
     sort_views,
 )
+from detlab.client.parts.aalerts import AsyncAlertCalls
 from detlab.client.parts.abatches import AsyncBatchCalls
 from detlab.client.parts.afinding import AsyncFindingCalls
 from detlab.client.parts.aruns import AsyncRunCalls
@@ -96,7 +97,13 @@ class AsyncSubmittedTask:
 
 
 class AsyncClient(
-    AsyncRegistryCalls, AsyncArtifactCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncWorkspaceCalls, AsyncRunCalls
+    AsyncRegistryCalls,
+    AsyncArtifactCalls,
+    AsyncFindingCalls,
+    AsyncBatchCalls,
+    AsyncWorkspaceCalls,
+    AsyncRunCalls,
+    AsyncAlertCalls,
 ):
     """An asynchronous client of one cluster. Cheap to make: it connects on the first call.
 

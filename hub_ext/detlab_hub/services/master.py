@@ -25,6 +25,10 @@ from detlab_hub.services.admission.bundle_retention import BundleRetention
 from detlab_hub.services.admission.user_limits import UserLimits
 from detlab_hub.services.agents import drains, token_renewal
 from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.alerts import evaluation
+from detlab_hub.services.alerts.alerts import Alerts
+from detlab_hub.services.alerts.evaluation import AlertEvaluation
+from detlab_hub.services.alerts.webhooks import Webhooks
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import ServiceContext, ServiceLookup
@@ -50,7 +54,7 @@ from detlab_hub.services.lifecycle.trial_holder import TrialHolder
 from detlab_hub.services.logs.log_retention import LogRetention
 from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.notify.consumers import Consumers, EventConsumer
-from detlab_hub.services.notify.webhooks import Webhooks
+from detlab_hub.services.notify.outbox import WebhookSender
 from detlab_hub.services.placement import passes as placement
 from detlab_hub.services.placement.remembered import PreviousPassTasks
 from detlab_hub.services.queue.jobs import Jobs
@@ -123,7 +127,7 @@ class Services(ServiceLookup):
             Servers(context, self[UserTasks], self[Spawns], hub),
             Provisioning(context, elastic),
             Consumers(context, consumers),
-            Webhooks(context),
+            WebhookSender(context),
             Health(context, self.loops),
         )
         self.keep(Jobs(context, self[Provisioning].awaited))
@@ -181,8 +185,9 @@ class Services(ServiceLookup):
         self._loops.append(asyncio.create_task(self._schedule_when_kicked(), name="schedule"))
         self._loops.append(asyncio.create_task(self[Suggestions].run(), name="suggestions"))
         self._loops.append(asyncio.create_task(self[Drawing].run(), name="points ahead"))
-        if self.settings.webhooks:
-            self._loops.append(asyncio.create_task(self._until_stopped(self[Webhooks].run), name="webhooks"))
+        self._loops.append(asyncio.create_task(self._until_stopped(self[WebhookSender].run), name="webhooks"))
+        if not self.settings.is_copy:
+            self._loops.append(asyncio.create_task(self._until_stopped(self[AlertEvaluation].run), name="alerts"))
         if self[Consumers].names:
             self._loops.append(asyncio.create_task(self[Consumers].run(), name="consumers"))
 
@@ -315,7 +320,7 @@ class Services(ServiceLookup):
 
         def trim(unit: UnitOfWork) -> int:
             tokens.purge(unit.session, unit.now)
-            needed = consumers.slowest(unit.session, self[Consumers].names)
+            needed = consumers.slowest(unit.session, self[Consumers].names | {evaluation.CURSOR})
             return events.trim(unit.session, self.settings.event_keep, needed=needed) + audit.trim(
                 unit, self.settings.audit_keep
             )
@@ -326,6 +331,8 @@ class Services(ServiceLookup):
         await self[Retention].sweep()
         await self[BundleRetention].sweep()
         await self[LogRetention].sweep()
+        await self[Alerts].sweep()
+        await self[Webhooks].sweep()
         await self[RunReports].sweep()
         await self[UnknownKeys].tell()
 

@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState, type ReactElement } from 'react';
 
+import { AlertBell } from '../components/alerts';
 import { nameText } from '../components/common/text';
 import { LinkStatus } from '../components/panel';
 import { useTeams } from '../components/workspaces';
@@ -30,6 +31,7 @@ export function Header({ page, router }: { page: PageInfo; router: Router }): Re
         </span>
       )}
       <span className="det-hub-right">
+        <AlertBell />
         <ThemeSwitch />
         <span className="det-hub-user">
           {nameText(page.user)}

@@ -31,6 +31,48 @@ export interface AgentView {
   note: string;
 }
 
+/** A page of alerts, the newest first. */
+export interface AlertList {
+  items: AlertView[];
+  unread: number;
+  next: number | null;
+}
+
+/** The rules of the caller, the oldest first. */
+export interface AlertRuleList {
+  items: AlertRuleView[];
+  next: number | null;
+}
+
+/** A rule of the caller. */
+export interface AlertRuleView {
+  id: number;
+  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert';
+  amount: number | null;
+  scope: 'owner' | 'experiment' | 'project' | 'workspace';
+  scope_id: number | null;
+  scope_name: string;
+  bell: boolean;
+  webhook: number | null;
+  owner: string;
+  created_at: number;
+}
+
+/** Something that its reader was told. Title and text may be anybody's: show them as text. */
+export interface AlertView {
+  id: number;
+  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert' | 'test';
+  level: 'debug' | 'info' | 'warn' | 'error';
+  title: string;
+  text: string;
+  experiment_id: number | null;
+  trial_id: number | null;
+  run_id: string | null;
+  held_back: number;
+  created_at: number;
+  read: boolean;
+}
+
 /** Progress of one attempt, in order; it never goes back. */
 export type AllocationState = 'PENDING' | 'ASSIGNED' | 'PULLING' | 'STARTING' | 'RUNNING' | 'TERMINATING' | 'TERMINATED';
 
@@ -1241,6 +1283,12 @@ export interface QuotaView {
   set_at: number;
 }
 
+/** POST alerts/read: marks alerts as read. */
+export interface ReadAlerts {
+  ids?: number[];
+  upto?: number | null;
+}
+
 /** Of POST tasks: the checkpoint that a command of the master's reads with the rights of its owner. */
 export interface ReadCheckpoint {
   uuid: string;
@@ -1716,6 +1764,11 @@ export interface TrialView {
   shortened: string[];
 }
 
+/** How many alerts the caller has not read, counted up to 100. */
+export interface UnreadAlerts {
+  unread: number;
+}
+
 /** Slot time of one user on one day (UTC). */
 export interface UsageRow {
   day: string;
@@ -1782,6 +1835,29 @@ export interface WaitView {
   detail: string;
   hints: HintView[];
   estimated_start: number | null;
+}
+
+/** The webhooks of the caller, or of everybody to administrators, the oldest first. */
+export interface WebhookList {
+  items: WebhookView[];
+  next: number | null;
+}
+
+/** A webhook. */
+export interface WebhookView {
+  id: number;
+  name: string;
+  url: string;
+  format: 'default' | 'slack' | 'teams';
+  owner: string;
+  rules: AlertRuleView[];
+  secret: string;
+  delivered: number;
+  delivered_at: number | null;
+  waiting: number;
+  failed: number;
+  error: string;
+  created_at: number;
 }
 
 /** The same, as admins set it. */

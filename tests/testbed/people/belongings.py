@@ -87,6 +87,16 @@ def _artifact(cluster: Cluster) -> str:
         return str(made["artifact_id"])
 
 
+def _told(cluster: Cluster) -> dict[str, str]:
+    """Return the ids of a webhook and of a rule for alerts."""
+    with cluster.client() as http:
+        known = {one["name"]: one for one in http.get("webhooks").raise_for_status().json()["items"]}
+        body = {"name": MARK, "url": "https://93.184.216.34/"}
+        hook = known.get(MARK) or http.post("webhooks", json=body).raise_for_status().json()
+        rule = http.post("alerts/rules", json={"kind": "alert"}).raise_for_status().json()
+        return {"webhook": str(hook["id"]), "alert_rule": str(rule["id"])}
+
+
 @contextmanager
 def belongings(cluster: Cluster) -> Iterator[Belongings]:
     """Make them; the command is ended at the end."""
@@ -111,6 +121,7 @@ def belongings(cluster: Cluster) -> Iterator[Belongings]:
         version = model.register_version(checkpoint.uuid, comment=MARK, labels=["own"], reason=MARK)
         ids = {
             **_run(cluster),
+            **_told(cluster),
             "artifact": _artifact(cluster),
             "workspace": place,
             "project": project,

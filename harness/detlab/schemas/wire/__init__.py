@@ -52,6 +52,7 @@ from detlab.schemas.wire.base import (
 from detlab.schemas.wire.edits import Archived, EditCheckpoint, EditExperiment, RemoveFiles
 from detlab.schemas.wire.grants import GrantKind, GrantList, GrantRequest, GrantTo, GrantView
 from detlab.schemas.wire.records import (
+    AlertRecord,
     Arrival,
     BestValidationReply,
     CertificateReply,
@@ -137,6 +138,7 @@ __all__ = [
     "SERVICE_PREFIX",
     "AgentMessage",
     "AgentView",
+    "AlertRecord",
     "AllocationState",
     "Archived",
     "Arrival",

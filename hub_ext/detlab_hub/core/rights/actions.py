@@ -122,6 +122,12 @@ class Action(StrEnum):
     NODE_FORGET = "node.forget"
     CLUSTER_DRAIN = "cluster.drain"
     QUOTA_SET = "quota.set"
+    ALERT_READ = "alert.read"
+    ALERT_RULE_SET = "alert_rule.set"
+    ALERT_RULE_REMOVE = "alert_rule.remove"
+    WEBHOOK_CREATE = "webhook.create"
+    WEBHOOK_TEST = "webhook.test"
+    WEBHOOK_DELETE = "webhook.delete"
     SIGNING_KEY_ROTATE = "signing_key.rotate"
     SIGNING_KEY_REVOKE = "signing_key.revoke"
     QUOTA_REMOVE = "quota.remove"
@@ -312,6 +318,12 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.NODE_FORGET: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "send it away"),
     Action.CLUSTER_DRAIN: ActionRule((ObjectKind.CLUSTER,), _OWN, _ADMIN, "drain the cluster"),
     Action.QUOTA_SET: ActionRule((ObjectKind.QUOTA,), _OWN, _ADMIN, "set a quota"),
+    Action.ALERT_READ: ActionRule((), _NONE, THEMSELVES, "mark one's own alerts as read"),
+    Action.ALERT_RULE_SET: ActionRule((), _NONE, THEMSELVES, "make a rule by which one is told of what one may read"),
+    Action.ALERT_RULE_REMOVE: ActionRule((ObjectKind.ALERT_RULE,), _OWN, THEMSELVES, "remove a rule for alerts"),
+    Action.WEBHOOK_CREATE: ActionRule((), _NONE, THEMSELVES, "make a webhook"),
+    Action.WEBHOOK_TEST: ActionRule((ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "have a call sent to it"),
+    Action.WEBHOOK_DELETE: ActionRule((ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "delete it with its rules and calls"),
     Action.SIGNING_KEY_ROTATE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "sign evidence with a new key"),
     Action.SIGNING_KEY_REVOKE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "revoke a key that signs evidence"),
     Action.QUOTA_REMOVE: ActionRule((ObjectKind.QUOTA,), _OWN, _ADMIN, "remove a quota"),

@@ -158,6 +158,21 @@ class Outgoing:
             trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
         )
 
+    async def check(self, url: str) -> None:
+        """Check that an address may be called now, without calling it; `call` checks again.
+
+        Raises:
+            AddressRefused: It is not an address that the master calls.
+            OutgoingError: Its host was not found in time.
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._checked(*_place(httpx.URL(url)))
+        except TimeoutError:
+            raise OutgoingError(f"the host was not found within {self._seconds:g} s") from None
+        except (httpx.InvalidURL, OSError, ValueError):
+            raise OutgoingError("it is no address") from None
+
     async def call(
         self, method: str, url: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None, keep: int = 0
     ) -> Answer:
@@ -184,9 +199,7 @@ class Outgoing:
 
     async def _call(self, method: str, url: str, body: bytes, headers: dict[str, str], keep: int) -> Answer:
         target = httpx.URL(url)
-        if target.scheme not in {"http", "https"} or not target.host or target.userinfo:
-            raise AddressRefused("the master calls http:// and https:// addresses with a host and without a password")
-        address = await self._checked(target.host, target.port or (443 if target.scheme == "https" else 80))
+        address = await self._checked(*_place(target))
         # To the address that was checked, under the name that was asked for: a second look-up could give another one.
         request = httpx.Request(
             method,
@@ -215,6 +228,17 @@ class Outgoing:
         for address in found:
             self._allowed.check(host, address)
         return found[0]
+
+
+def _place(target: httpx.URL) -> tuple[str, int]:
+    """Return the host and the port of an address.
+
+    Raises:
+        AddressRefused: The master does not call its kind.
+    """
+    if target.scheme not in {"http", "https"} or not target.host or target.userinfo:
+        raise AddressRefused("the master calls http:// and https:// addresses with a host and without a password")
+    return target.host, target.port or (443 if target.scheme == "https" else 80)
 
 
 async def _read(reply: httpx.Response, most: int) -> bytes:

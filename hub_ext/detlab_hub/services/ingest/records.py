@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from detlab.schemas.wire import (
+    AlertRecord,
     CheckpointGoneRecord,
     EarlyExitRecord,
     LogRecord,
@@ -35,6 +36,7 @@ from detlab_hub.services.ingest import scoring
 from detlab_hub.services.lifecycle import gangs, log_policies, missing_checkpoints
 from detlab_hub.services.lifecycle.log_policies import Finding
 from detlab_hub.services.lifecycle.transitions import apply_trial, condemn_trial, tell_search
+from detlab_hub.services.notify.telling import say_of_trial
 from detlab_hub.store import BadReport
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.metrics import curves, reports
@@ -209,6 +211,8 @@ def _take_one(taking: _Taking, record: Record) -> None:
             _take_resumed(taking, record)
         case CheckpointGoneRecord():
             missing_checkpoints.note(taking.unit, taking.trial, taking.row, record)
+        case AlertRecord():
+            say_of_trial(taking.unit, taking.trial, record)
         case LogRecord():
             _refuse(taking, record.seq, "record.stream", "a log line does not belong to the metrics stream")
 

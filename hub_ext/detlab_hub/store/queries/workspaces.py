@@ -295,3 +295,15 @@ def members(s: Session, workspace_id: int) -> list[MemberRow]:
 def member(s: Session, workspace_id: int, kind: str, name: str) -> MemberRow | None:
     """Return a member of a workspace."""
     return s.get(MemberRow, (workspace_id, kind, clean_text(name)))
+
+
+def visible_projects(s: Session, viewer: Person, ids: Collection[int]) -> set[int]:
+    """Return those of some projects that a user may read."""
+    query = select(ProjectRow.id).join(WorkspaceRow, WorkspaceRow.id == ProjectRow.workspace_id)
+    return set(s.scalars(query.where(visible_to(viewer), ProjectRow.id.in_(sorted(ids))))) if ids else set()
+
+
+def visible_references(s: Session, viewer: Person, ids: Collection[int]) -> dict[int, str]:
+    """Return `OWNER/NAME` of those of some workspaces that a user may read."""
+    query = select(WorkspaceRow.id).where(visible_to(viewer), WorkspaceRow.id.in_(sorted(ids)))
+    return references(s, set(s.scalars(query))) if ids else {}

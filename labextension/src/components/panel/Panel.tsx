@@ -5,6 +5,7 @@ import { ReactElement, ReactNode, useId, useRef, useState } from 'react';
 import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
 import { Go } from '../admin/parts';
+import { AlertBell } from '../alerts';
 import { Loading } from '../common';
 import { QuotaItems, usedWords, useQuotas } from '../jobs';
 import { ArtifactItems, useNewestArtifacts } from '../artifacts/Section';
@@ -39,6 +40,7 @@ export function Panel({ notice, footer }: { notice?: ReactNode; footer?: ReactNo
         >
           New
         </button>
+        <AlertBell />
       </div>
       {notice}
       <LinkStatus />

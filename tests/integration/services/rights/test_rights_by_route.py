@@ -26,12 +26,14 @@ from detlab_hub.services import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.services.base.callers import ADMIN, READ, WRITE, HubCaller
 from detlab_hub.store.queries import rights, workspaces
 from detlab_hub.store.tables import (
+    AlertRuleRow,
     ArtifactRow,
     ArtifactVersionRow,
     BookmarkRow,
     CheckpointRow,
     ExperimentRow,
     GrantRow,
+    HookRow,
     LabelMoveRow,
     MemberRow,
     ModelGrantRow,
@@ -254,6 +256,10 @@ def objects(s: Any, bookmarked_by: str = "zoe") -> dict[str, str]:
     s.add(run)
     s.flush()
     s.add(TrackedWriterRow(run_id=run.id, name="zzz"))
+    hook = HookRow(owner="alice", name=f"h{number}", url="https://93.184.216.34/")
+    rule = AlertRuleRow(owner="alice", kind="completed")
+    s.add_all([hook, rule])
+    s.flush()
     s.add(SigningKeyRow(id=f"{number:064x}", public_key=f"{number:064x}"))
     artifact = ArtifactRow(name=f"a{number}", kind="dataset", owner="alice", workspace_id=place.id, last_version=1)
     s.add(artifact)
@@ -285,6 +291,8 @@ def objects(s: Any, bookmarked_by: str = "zoe") -> dict[str, str]:
         "job_id": str(experiment.id),
         "digest": DIGEST,
         "agent_id": "nobody",
+        "webhook": str(hook.id),
+        "alert_rule": str(rule.id),
         "workspace": str(place.id),
         "project": str(project.id),
     }

@@ -56,6 +56,9 @@ LISTS = (
     "agents",
     "tokens",
     "runs",
+    "webhooks",
+    "alerts",
+    "alerts/rules",
 )
 
 
@@ -120,6 +123,8 @@ def seen(client: httpx.Client, own: Belongings) -> dict[str, object]:
         f"tasks/{ids['task_id']}",
         f"tasks/{ids['task_id']}/outputs",
         f"runs/{ids['run_id']}",
+        f"webhooks/{ids['webhook']}",
+        "alerts/rules",
         f"runs/{ids['run_id']}/media",
         f"artifacts/{ids['artifact']}/versions",
     )
@@ -157,7 +162,7 @@ def test_the_wrong_user_learns_not_even_what_there_is(ben: httpx.Client, own: Be
     nobodys = {**own.ids, "experiment_id": "999999", "trial_id": "999999", "job_id": "999999"}
     nobodys |= {"uuid": "00000000-0000-4000-8000-000000000001", "task_id": "command-000000000000"}
     nobodys |= {"model": "999999", "workspace": "999999", "project": "999999", "run_id": "9" * 32}
-    nobodys |= {"artifact": "999999"}
+    nobodys |= {"artifact": "999999", "webhook": "999999", "alert_rule": "999999"}
 
     def refusals(ids: dict[str, str]) -> dict[str, tuple[int, str]]:
         found = {}

@@ -1,0 +1,100 @@
+/** The bell: how many alerts are unread, their list, and a notification of the host for each new one. */
+
+import { useEffect, useId, useRef, useState, type KeyboardEvent, type ReactElement } from 'react';
+
+import { useApp } from '../../state/context';
+import type { AlertList, AlertView, UnreadAlerts } from '../../state/wire';
+import { Go } from '../admin/parts';
+import { formatAgo, useLoaded, useNow } from '../common';
+import { useAct, useReloadOn } from '../common/load';
+import { nameText, visible } from '../common/text';
+
+const SHOWN = 20;
+/** From here on the master does not count. */
+const MOST = 100;
+/** Time in ms after which the list is asked for again, whatever has happened. */
+const LOOK_AGAIN = 60_000;
+/** Alerts of one answer that become notifications; the bell has the others. */
+const MOST_NOTIFIED = 3;
+
+export function AlertBell(): ReactElement | null {
+  const { api } = useApp();
+  const now = useNow(LOOK_AGAIN);
+  const { data, reload } = useLoaded(String(now), signal => api.get<AlertList>(`alerts?limit=${SHOWN}`, signal));
+  const act = useAct();
+  const [open, setOpen] = useState(false);
+  const id = useId();
+  const button = useRef<HTMLButtonElement>(null);
+  // A rule is evaluated soon after what it waits for.
+  useReloadOn('experiment', reload, 2000);
+  useNotified(data);
+  if (data === null) return null;
+  const count = data.unread >= MOST ? `${MOST - 1}+` : String(data.unread);
+  const read = (): void => void act(async () => {
+    await api.post<UnreadAlerts>('alerts/read', { upto: data.items[0]!.id });
+    button.current?.focus(); // its own button goes
+    reload();
+  });
+  const close = (event: KeyboardEvent): void => {
+    if (event.key !== 'Escape' || !open) return;
+    event.stopPropagation();
+    setOpen(false);
+    button.current?.focus();
+  };
+  return (
+    <span className="det-bell" onKeyDown={close}>
+      <button
+        ref={button} type="button" className="det-button" aria-expanded={open} aria-controls={id} title="Alerts"
+        aria-label={data.unread ? `Alerts: ${count} unread` : 'Alerts'} onClick={() => setOpen(!open)}
+      >
+        <span aria-hidden="true">🔔</span>
+        {data.unread > 0 && <span className="det-bell-count det-num">{count}</span>}
+      </button>
+      <span id={id} className="det-bell-list" hidden={!open}>
+        {open && (
+          <>
+            <ul className="det-list" aria-label="Alerts">{data.items.map(one => <AlertItem key={one.id} alert={one} />)}</ul>
+            {data.items.length === 0 && <span className="det-none">No alerts. `det alert add-rule completed` tells you when an experiment ends.</span>}
+            {data.unread > 0 && <button type="button" className="det-button det-more" onClick={read}>Mark all as read</button>}
+          </>
+        )}
+      </span>
+    </span>
+  );
+}
+
+function AlertItem({ alert }: { alert: AlertView }): ReactElement {
+  const title = nameText(alert.title, 200) || alert.kind;
+  return (
+    <li className="det-item" data-unread={!alert.read || undefined}>
+      <span className="det-item-head">
+        <span className="det-name" data-level={alert.level}>
+          {alert.experiment_id !== null ? <Go to={{ kind: 'experiment', id: alert.experiment_id }}>{title}</Go>
+            : alert.run_id !== null ? <Go to={{ kind: 'run', id: alert.run_id }}>{title}</Go> : title}
+        </span>
+        {!alert.read && <span className="det-soft">new</span>}
+      </span>
+      {alert.text !== '' && <span className="det-reason">{visible(alert.text.slice(0, 1000))}</span>}
+      <span className="det-facts">
+        {alert.held_back > 0 && <span>{alert.held_back} more came too fast</span>}
+        <span className="det-age">{formatAgo(alert.created_at)}</span>
+      </span>
+    </li>
+  );
+}
+
+/** Have the host notify of what is new since the page was opened. */
+function useNotified(data: AlertList | null): void {
+  const { notify } = useApp();
+  const newest = useRef<number | null>(null);
+  useEffect(() => {
+    if (data === null) return;
+    const seen = newest.current;
+    newest.current = Math.max(seen ?? 0, data.items[0]?.id ?? 0);
+    if (seen === null) return;
+    const fresh = data.items.filter(one => one.id > seen && !one.read);
+    for (const one of fresh.slice(0, MOST_NOTIFIED).reverse()) {
+      notify(nameText(one.title, 200), one.level === 'error' ? 'bad' : undefined);
+    }
+  }, [data, notify]);
+}
