@@ -167,7 +167,7 @@ def _model_card(made: Lineage) -> dict[str, Any]:
     card: dict[str, Any] = {}
     sets = [_data_set(*entry) for entry in sorted(made.data.items())]
     if made.governed is not None:
-        sets += [_source(one) for one in made.governed.sources if one.samples]
+        sets += [_source(one) for one in made.governed.sources if one.samples and one.reached]
         rows += _named(made.governed.model_dump(exclude={"sources"}), "evidence:")
     if sets:
         card["modelParameters"] = {"datasets": sets}

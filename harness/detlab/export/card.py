@@ -76,7 +76,13 @@ def _learnt_from(version: VersionView) -> list[str]:
     governed = version.lineage.governed
     if governed is None:
         return []
-    rows = [(one.name, one.samples, one.license, one.manifest or "", one.expires or "") for one in governed.sources]
+    rows = [
+        (
+            one.name if one.reached else f"{one.name} (seen, but closed to all layers)",
+            *(one.samples, one.license, one.manifest or "", one.expires or ""),
+        )
+        for one in governed.sources
+    ]
     heading = ("Source", "Samples", "Licence, as declared", "Manifest, as declared", "Last day")
     facts = [
         ("Policy", governed.policy_hash),

@@ -190,6 +190,16 @@ class MatrixRecord:
         return [name for name, scale in self.row(source).items() if scale > 0]
 
 
+def sources_that_reached(taint: Taint, matrices: Mapping[str, MatrixRecord]) -> list[str]:
+    """Return the sources of a taint that could change a parameter: those whose samples were seen, but are closed to all
+    layers, are left out. A matrix that is not known counts as one that is open."""
+    return [
+        name
+        for name, hashes in sorted(taint.items())
+        if any(one not in matrices or matrices[one].reached(name) for one in hashes)
+    ]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Touch:
     """What a source gave to a model in one segment.

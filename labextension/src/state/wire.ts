@@ -1351,6 +1351,7 @@ export interface SourceSummary {
   manifest: string | null;
   expires: string | null;
   samples: number;
+  reached: boolean;
 }
 
 /** How many trials are where, at one rung, round or generation of a search. */

@@ -103,6 +103,13 @@ def test_what_add_scalars_writes_below_a_writer_has_its_folder_in_its_name(tmp_p
     assert Importing(tmp_path).look().taken.points == [("loss", 0, 1.0), ("loss_train/loss", 0, 2.0)]
 
 
+def test_the_time_by_which_add_hparams_names_a_folder_is_in_no_name(tmp_path: Path) -> None:
+    """It differs from trial to trial, so the metric could not be compared."""
+    put(tmp_path / "runs" / "x", event(scalar("loss", 1.0)))
+    put(tmp_path / "runs" / "x" / "1796028583.9676049", event(scalar("hp/metric", 3.0)), number=1)
+    assert Importing(tmp_path).look().taken.points == [("loss", 0, 1.0), ("hp/metric", 0, 3.0)]
+
+
 def test_folders_of_training_and_validation_say_so_whichever_is_first(tmp_path: Path) -> None:
     put(tmp_path / "logs" / "validation", event(scalar("epoch_loss", 2.0)))
     put(tmp_path / "logs" / "train", event(scalar("epoch_loss", 1.0)), number=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections import Counter
@@ -44,6 +45,8 @@ _GROUPS = {
     "test": "test",
 }
 """Names of folders that say what is in them, with what stands before their tags."""
+_MOMENT = re.compile(r"[0-9]{9,11}(\.[0-9]+)?")
+"""The time at which `add_hparams` was called, by which it names a folder: another one in each trial."""
 
 
 class ImportTarget(Protocol):
@@ -201,7 +204,8 @@ class EventImport:
             return known
         above = next((parent for parent in folder.parents if parent in self._places), None)
         if above is not None:
-            parts = (self._places[above], *folder.relative_to(above).parts)
+            below = (part for part in folder.relative_to(above).parts if not _MOMENT.fullmatch(part))
+            parts = (self._places[above], *below)
         else:
             said = _GROUPS.get(folder.name.lower())
             parts = (said if said is not None else folder.name if self._has_main else "",)

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
 from detlab.governance.evidence import ed25519_check
+from detlab.governance.ledger import sources_that_reached
 from detlab.governance.verification import intact
 from detlab.schemas.wire.governance.evidence import (
     EvidenceSummary,
@@ -55,6 +56,7 @@ class EvidenceReading(Service):
                     hint="what its experiment trained was not governed: docs/how-to/govern-what-sources-train.md",
                 )
             problems = intact(stored, ed25519_check)
+            said = predicate_of(row)
             return EvidenceView(
                 checkpoint=whole,
                 trial_id=row.trial_id,
@@ -62,7 +64,8 @@ class EvidenceReading(Service):
                 steps_completed=row.steps_completed,
                 manifest_digest=stored.manifest_digest,
                 envelope=row.envelope,
-                predicate=predicate_of(row),
+                predicate=said,
+                learnt_from=sources_that_reached(said.get("taint") or {}, stored.matrices),
                 keys=[key_view(key) for key in governance.keys(s)],
                 problems=[RefusalView(code=one.code, message=one.message[:1000]) for one in problems],
             )
@@ -147,7 +150,8 @@ def summary_of(s: Session, uuid: str) -> EvidenceSummary | None:
     row = governance.evidence(s, uuid)
     if row is None:
         return None
-    said = predicate_of(row)
+    said, stored = predicate_of(row), stored_evidence(s, uuid)
+    reached = sources_that_reached(said.get("taint") or {}, stored.matrices if stored else {})
     head, segment = said.get("ledger") or {}, said.get("segment") or {}
     return EvidenceSummary(
         key_id=str(said.get("key_id", "")),
@@ -156,5 +160,8 @@ def summary_of(s: Session, uuid: str) -> EvidenceSummary | None:
         level=str(segment.get("level", "")),
         ledger_index=int(head.get("index", 0)),
         ledger_hash=str(head.get("hash", "")),
-        sources=[SourceSummary.model_validate(one) for one in said.get("sources") or []],
+        sources=[
+            SourceSummary.model_validate({**one, "reached": one.get("name") in reached})
+            for one in said.get("sources") or []
+        ],
     )

@@ -349,13 +349,13 @@ describe('a version', () => {
     const version = made.version(5);
     version.lineage.governed = {
       key_id: 'a1', policy_hash: 'sha256:ab', s_hash: 'sha256:cd', level: 'direct', ledger_index: 3, ledger_hash: 'sha256:ef',
-      sources: [{ name: 'web', license: 'CC-BY-4.0', manifest: null, expires: null, samples: 1200 }, { name: '<b>x</b>', license: '', manifest: null, expires: null, samples: 1 }]
+      sources: [{ name: 'web', license: 'CC-BY-4.0', manifest: null, expires: null, samples: 1200, reached: true }, { name: '<b>x</b>', license: '', manifest: null, expires: null, samples: 1, reached: false }]
     };
     const view = show(<Origin version={version} />, {}).container;
     expect(view.textContent).toContain('level direct, entry 3 of the trial’s ledger');
     expect(view.textContent).toContain(`det governance verify ${version.checkpoint.slice(0, 8)}`);
     expect(view.textContent).toContain('web: 1200 samples, CC-BY-4.0');
-    expect(view.textContent).toContain('<b>x</b>: 1 sample');
+    expect(view.textContent).toContain('<b>x</b>: 1 sample (seen, but closed to all layers)');
   });
 
   test('says where it comes from, and how to load it by number or label', async () => {

@@ -25,7 +25,7 @@ from detlab.schemas.wire.governance.evidence import RecordMatrix, RevokeKey
 from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.governance.evidence import SignedEvidence
 from detlab_hub.services.governance.keys import SigningKeys, folder_of, public_keys
-from detlab_hub.services.governance.reading import EvidenceReading
+from detlab_hub.services.governance.reading import EvidenceReading, summary_of
 from detlab_hub.services.registry.lineage import capture
 from detlab_hub.store.queries.registry import evidence as governance
 from detlab_hub.store.tables import CheckpointRow, EvidenceRow, LedgerRow
@@ -376,6 +376,16 @@ async def test_commits_of_two_trials_at_once_have_chains_of_their_own(make_world
     for one in (trial, other):
         page = await trial.world.services[EvidenceReading].ledger(ALICE, one.trial_id)
         assert [entry.index for entry in page.items] == [0]
+
+
+async def test_a_source_that_is_closed_to_all_layers_is_seen_and_not_learnt_from(make_world):
+    closed = {**POLICY, "rules": [POLICY["rules"][0], {"source": "web", "layers": ".*", "scale": 0.0}]}
+    trial = await governed_trial(make_world, closed)
+    uuid = await trial.save(5)
+    seen = await trial.world.services[EvidenceReading].of_checkpoint(ALICE, uuid)
+    assert (set(seen.predicate["taint"]), seen.learnt_from) == ({"trusted", "web"}, ["trusted"])
+    said = await trial.world.services.context.read(lambda s: summary_of(s, uuid))
+    assert {one.name: one.reached for one in said.sources} == {"trusted": True, "web": False}
 
 
 async def test_a_version_of_a_model_shows_its_evidence(make_world):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -58,13 +58,19 @@ def verify(invocation: Invocation, uuid: str, key: tuple[str, ...]) -> None:
             "step": said.get("step"),
             "policy": said.get("policy_hash"),
             "matrix": said.get("s_hash"),
-            "learnt from": ", ".join(sorted(name or "(no declared source)" for name in said.get("taint") or {})),
+            "learnt from": _names(found.learnt_from),
         }
+        if seen := set(said.get("taint") or {}) - set(found.learnt_from):
+            facts["seen, but closed to all layers"] = _names(seen)
         for name, value in facts.items():
             say(f"  {name}: {visible(str(value))}")
         say("It says what was recorded, not that the weights came from it: docs/explanation/governance.md")
     if problems:
         sys.exit(1)
+
+
+def _names(sources: Iterable[str]) -> str:
+    return ", ".join(sorted(name or "(no declared source)" for name in sources)) or "nothing"
 
 
 def signed_by(found: EvidenceView, keys: Sequence[str]) -> list[str]:

@@ -120,6 +120,8 @@ class EvidenceView(Wire):
     """DSSE, of an in-toto statement."""
     predicate: dict[str, Any] = {}
     """What it says, decoded."""
+    learnt_from: list[str] = []
+    """Sources of its taint that could change a parameter; others of it were seen, and are closed to all layers."""
     keys: list[SigningKeyView] = []
     problems: list[RefusalView] = []
     """What is wrong with signature, manifest and ledger by the master's own look; empty: nothing."""
@@ -163,6 +165,8 @@ class SourceSummary(Wire):
     expires: str | None = None
     samples: int = 0
     """Since the weights were new, with those of trials before."""
+    reached: bool = True
+    """Whether they could change a parameter; else the source was closed to all layers."""
 
 
 class EvidenceSummary(Wire):

@@ -28,7 +28,7 @@ export function Origin({ version }: { version: VersionView }): ReactElement {
     ['Code', l.bundle_digest && <Digest text={l.bundle_digest} what="the code's digest" />],
     ['Governed', l.governed && <>level <bdi>{nameText(l.governed.level, 20)}</bdi>, entry {l.governed.ledger_index} of the trial’s ledger <span className="det-soft">(check: <code>det governance verify {version.checkpoint.slice(0, 8)}</code>)</span></>],
     ['Trained on', l.governed && l.governed.sources.length > 0 && l.governed.sources.map(source => (
-      <span key={source.name} className="det-origin-parent"><bdi>{nameText(source.name, 60)}</bdi>: {plural(source.samples, 'sample')}{source.license && <span className="det-soft">, <bdi>{nameText(source.license, 60)}</bdi></span>}</span>
+      <span key={source.name} className="det-origin-parent"><bdi>{nameText(source.name, 60)}</bdi>: {plural(source.samples, 'sample')}{source.license && <span className="det-soft">, <bdi>{nameText(source.license, 60)}</bdi></span>}{!source.reached && <span className="det-soft"> (seen, but closed to all layers)</span>}</span>
     ))],
     ['Policy', l.governed && <Digest text={l.governed.policy_hash} what="the policy's hash" />],
     ['Started from', l.parents.length > 0 && l.parents.map(parent => <span key={parent} className="det-mono det-origin-parent">{nameText(parent, 60)}</span>)]
