@@ -59,6 +59,7 @@ VERSION = {"files": [{"path": "model.pt", "size": 1, "digest": DIGEST}]}
 NOT_FOR_IT = {
     "PUT task/outputs/{name}",
     "POST task/rendezvous",
+    "POST task/checkpoints/{uuid}/verification",
     "POST task/ranks",
     "POST task/certificate",
     "GET task/search",
