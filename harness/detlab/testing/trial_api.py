@@ -47,6 +47,8 @@ class TrialApi:
         matrices: Those that governed trials have recorded.
         verified: Requests to verify the evidence of a checkpoint.
         refusals: What is answered to these.
+        preflights: Reports of what was found before the first step.
+        preflight_refusals: What is answered to these.
         acks: Preemption acknowledgements received.
         calls: `METHOD path` of every request.
         faults: Each is used up by the first request that it fits.
@@ -63,6 +65,8 @@ class TrialApi:
         self.matrices: list[dict[str, Any]] = []
         self.verified: list[dict[str, Any]] = []
         self.refusals: list[dict[str, str]] = []
+        self.preflights: list[dict[str, Any]] = []
+        self.preflight_refusals: list[dict[str, str]] = []
         self.acks = 0
         self.calls: list[str] = []
         self.faults: list[TrialApiFault] = []
@@ -118,6 +122,9 @@ class TrialApi:
             case ("PUT", ["governance", "matrix"]):
                 self.matrices.append(body["matrix"])
                 return 200, {}
+            case ("PUT", ["governance", "preflight"]):
+                self.preflights.append(body)
+                return 200, {"refusals": body["refusals"] or self.preflight_refusals}
             case ("POST", ["checkpoints", uuid, "verification"]) if uuid in self.checkpoints:
                 self.verified.append({"uuid": uuid, **body})
                 return 200, {"refusals": self.refusals}

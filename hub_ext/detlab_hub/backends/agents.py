@@ -110,6 +110,10 @@ class LiveAgents:
         connection = self._connections.get(agent_id)
         return connection is not None and connection.hello.asks_point
 
+    def connection_of(self, agent_id: str) -> AgentConnection | None:
+        """Return the current connection of an agent or node."""
+        return self._connections.get(agent_id)
+
     def connected(self) -> list[AgentConnection]:
         """List the current connections."""
         return list(self._connections.values())
@@ -162,9 +166,9 @@ class LiveAgents:
         # Copied in one go: views are made in reader threads while agents come and go.
         connections, missed = list(self._connections.values()), list(self._missed.values())
         present = [
-            replace(connection.node, suspect=True)
+            replace(connection.node_at(now), suspect=True)
             if now - connection.last_heartbeat > self.suspect_after
-            else connection.node
+            else connection.node_at(now)
             for connection in connections
         ]
         return tuple(sorted((*present, *(node for node, _ in missed)), key=lambda n: n.id))

@@ -65,6 +65,11 @@ class Node:
     queue: BatchSystem | None = None
     """The batch system behind it, which places the tasks of its pool; None: this master places them."""
 
+    enforces: frozenset[str] = frozenset()
+    """What it enforces of policies now, by its pool's declaration and its attestation."""
+    code: frozenset[str] | None = frozenset()
+    """Digests of the code that its trials load, as it attests; None: its pool requires no attestation."""
+
     @property
     def slot_count(self) -> int:
         """How many slots it has: its own, or those of its batch system."""
