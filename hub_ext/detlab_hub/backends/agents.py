@@ -78,7 +78,10 @@ class LiveAgents:
         if not self.is_current(connection):
             return False
         del self._connections[connection.agent_id]
-        self._missed[connection.agent_id] = (replace(connection.node, suspect=True), connection.last_heartbeat)
+        node = replace(connection.node, suspect=True)
+        if connection.governing.attested:  # it attests anew when it returns
+            node = replace(node, enforces=frozenset(), code=frozenset())
+        self._missed[connection.agent_id] = (node, connection.last_heartbeat)
         return True
 
     def forgive(self, seconds: float) -> None:

@@ -92,7 +92,7 @@ class Governed:
 
     def preflight(self) -> PreflightResult:
         """Try each routed layer on made-up inputs; nothing of the training changes. Before the first batch alone."""
-        return try_layers(self._models, self._router)
+        return try_layers(self._models, self._router, self._parameters)
 
     # --- batches
 

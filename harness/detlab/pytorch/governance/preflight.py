@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,14 +41,26 @@ class PreflightResult:
     refusals: list[Refusal] = dataclasses.field(default_factory=list)
 
 
-def try_layers(models: Sequence[Any], router: Router) -> PreflightResult:
-    """Try all layers whose gradients are routed.
+def try_layers(models: Sequence[Any], router: Router, parameters: Mapping[str, Any]) -> PreflightResult:
+    """Try all layers whose gradients are routed, and look whether there are others that should be.
 
     Args:
         models: Bare models, with their layers routed; no batch has begun.
         router: Theirs.
+        parameters: What is trained, by name.
     """
     found = PreflightResult()
+    routed = {
+        id(one)
+        for model in models
+        for layer in model.modules()
+        if isinstance(layer, RoutedLayer | DualLayer)
+        for one in layer.parameters()
+    }
+    for name, one in parameters.items():
+        place = router.place(one)
+        if place is not None and not router.is_open(place) and id(one) not in routed:
+            found.refusals.append(Refusal("ENV", f"pre-flight: nothing routes the gradients of {name}"))
     generator = torch.Generator().manual_seed(0)
     router.begin(list(range(router.nobody)))
     try:
@@ -77,7 +89,9 @@ def _try_layer(name: str, layer: Any, router: Router, generator: Any, found: Pre
     found.refusals += [Refusal("ENV", f"pre-flight: {name or type(layer).__name__}: {one}") for one in problems]
 
 
-def _problems(layer: Any, places: dict[str, ParameterPlace], router: Router, inputs: list[Any], generator: Any) -> list[str]:
+def _problems(
+    layer: Any, places: dict[str, ParameterPlace], router: Router, inputs: list[Any], generator: Any
+) -> list[str]:
     rows_of = _rows_dim(layer)
     out = _run(layer, inputs)
     seed = torch.randn(out.shape, generator=generator).to(out)

@@ -176,7 +176,11 @@ def request_of(order: Order, options: SlurmOptions, shared: PurePath, comment: s
         *options.arguments,
         *_processors(shape, resources, given, gpus=gpus),
         *(["--exclusive"] if asked.get("exclusive") else []),
-        *(one.render() for one in given if one.name != "gres" and not (launch.slurm_features and one.name == CONSTRAINT)),
+        *(
+            one.render()
+            for one in given
+            if one.name != "gres" and not (launch.slurm_features and one.name == CONSTRAINT)
+        ),
         f"--comment={comment}",
         "--no-requeue",
         "--open-mode=truncate",
@@ -256,13 +260,15 @@ def _features(features: Sequence[str], options: SlurmOptions, given: Sequence[Sb
         raise SetupFailed(f"the pool requires the Slurm feature {bad[0][:60]!r}, which cannot be one")
     others = [one.value for one in given if one.name == CONSTRAINT]
     others += [one.partition("=")[2] for one in options.arguments if one.startswith("--constraint=")]
-    for text in others:
-        if not all(_FEATURE.fullmatch(one) for one in text.split("&")):
-            raise SetupFailed(
-                f"the job asks for nodes with {text[:80]!r}: beside what its pool requires for its policy, the constraint"
-                " can only be features joined by &"
-            )
-    return [f"--constraint={'&'.join(dict.fromkeys([*(part for one in others for part in one.split('&')), *features]))}"]
+    wanted = [(text, text.split("&")) for text in others]
+    odd = [text for text, names in wanted if not all(map(_FEATURE.fullmatch, names))]
+    if odd:
+        raise SetupFailed(
+            f"slurm.constraint is {odd[0][:80]!r}: beside what its pool requires for its policy, it can only be features"
+            " joined by &"
+        )
+    every = [*(name for _, names in wanted for name in names), *features]
+    return [f"--constraint={'&'.join(dict.fromkeys(every))}"]
 
 
 def _devices(shape: JobShape, kind: object, given: Sequence[SbatchOption], *, gpus: bool) -> list[str]:

@@ -1,7 +1,8 @@
 """Hand allocations over to a backend that places them itself, by the queue's order and the limits of jobs and users.
 
-Nodes, constraints and preemption are that backend's business, but not what its pool enforces of a policy. A task beyond the limits of its job or user stays pending
-and blocks no other. So does that of a user whom the backend does not serve: its jobs all have one account.
+Nodes, constraints and preemption are that backend's business. A task beyond the limits of its job or user stays pending
+and blocks no other. So does that of a user whom the backend does not serve (its jobs all have one account), and one
+whose policy it does not enforce.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def _unenforced(task: SchedulerTask, to: str, enforces: frozenset[str]) -> Reaso
     missing = sorted(task.constraints.requires - enforces)
     if not missing:
         return None
-    said = f"governance: {to} does not enforce {', '.join(missing)}; `det agent list --governance` shows what it does"
+    said = f"governance: {to} does not enforce {', '.join(missing)}; `det governance agents` shows what it does"
     return Reason(ReasonCode.NO_SUITABLE_AGENT, said)
 
 
