@@ -35,10 +35,7 @@ def governed(snapshot: Snapshot, seed: int) -> Snapshot:
         return frozenset(name for name in NAMES if draw.random() < share)
 
     agents = tuple(replace(agent, enforces=some(0.7)) for agent in snapshot.agents)
-    tasks = tuple(
-        replace(task, constraints=task.constraints._replace(requires=some(0.3)))
-        for task in snapshot.tasks
-    )
+    tasks = tuple(replace(task, constraints=task.constraints._replace(requires=some(0.3))) for task in snapshot.tasks)
     return replace(snapshot, agents=agents, tasks=tasks)
 
 
@@ -58,7 +55,7 @@ def test_t12_no_governed_task_ever_starts_on_an_agent_that_does_not_enforce_it()
             for name in decision.gathered:  # the slots that it is to get must be of some use to it
                 assert any(tasks[name].constraints.requires <= held for held in enforces.values())
             snapshot = later(snapshot, decision)
-    assert started > 300, "enough of them do start"
+    assert started > 200, "enough of them do start"
 
 
 def test_t12_a_queue_gets_only_what_it_enforces() -> None:

@@ -78,7 +78,7 @@ def _refused(
         if missing:
             found.append(f"agent {name} does not prove now that it enforces {', '.join(missing)}")
         attested |= node.code or set()
-    exempt = all(node is not None and node.code is None for _, node in there)
+    exempt = bool(found) or all(node is not None and node.code is None for _, node in there)
     found += contradictions(report, requires=requires, code=None if exempt else attested)
     return [RefusalView(code="ENV", message=one[:_CHARS]) for one in found]
 
