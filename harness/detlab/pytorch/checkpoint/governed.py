@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def admit(core_context: core.Context, context: PyTorchTrialContext, restored: RestoredCheckpoint | None) -> None:
-    """Try the model's layers, record the trial's matrix, and verify the checkpoint that it goes on from; all ranks call in step.
+    """Try the layers, record the matrix, and verify the checkpoint that the trial goes on from; all ranks call in step.
 
     Nothing happens without a policy. Off a cluster nobody signs, and nothing is verified but the state.
 

@@ -12,12 +12,13 @@ from services_scripted import ALICE, ROOT, Op, ScriptedAgent, World, config
 
 from detlab.errors import Conflict, Unavailable
 from detlab.governance.attestation import attest, key_of, mac_of
-from detlab.schemas.wire import Heartbeat, Launch, MasterMessage, Welcome
+from detlab.schemas.wire import CreateExperiment, Heartbeat, Launch, MasterMessage, Welcome
 from detlab.schemas.wire.governance.attestation import Attestation
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.base.callers import AgentCaller
+from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.governance.reading import EvidenceReading
 from detlab_hub.store.queries import tokens
 
@@ -79,10 +80,16 @@ async def waiting(world: World) -> str:
     return reason
 
 
-async def running(world: World, agent: ScriptedAgent) -> GovernedTrialDouble:
+async def steps_with_heartbeats(world: World, count: int) -> None:
+    for _ in range(count):
+        world.services[Agents].heartbeat()
+        await world.step(TTL / 8)
+
+
+async def running(world: World, agent: ScriptedAgent, block: dict[str, Any] = POLICY) -> GovernedTrialDouble:
     await world.steps(3)
     (task,) = agent.tasks.values()
-    double = GovernedTrialDouble(world, task, POLICY)
+    double = GovernedTrialDouble(world, task, block)
     await double.record()
     return double
 
@@ -145,16 +152,16 @@ async def test_an_answer_to_an_earlier_challenge_is_a_replay(make_world):
 async def test_a_stale_one_starts_nothing_new_and_is_renewed_in_time(make_world):
     world = await made(make_world)
     agent = await attesting(world)
-    await world.steps(20, TTL / 8)
+    await steps_with_heartbeats(world, 20)
     assert len(agent.nonces) > 3, "it was challenged again and again"
     agent.answers = False
-    await world.steps(12, TTL / 8)
+    await steps_with_heartbeats(world, 12)
     (view,) = await world.services[Agents].list(ALICE)
     assert (view.attestation, view.enforces) == ("stale", [])
     await world.submit(config(governance=POLICY))
     assert "no agent enforces gov.direct@1" in await waiting(world)
     agent.answers = True
-    await world.steps(6, TTL / 8)
+    await steps_with_heartbeats(world, 6)
     assert len(agent.launches) == 1
 
 
@@ -173,9 +180,9 @@ async def test_a_pool_without_governance_never_gets_it_and_submit_says_so(make_w
     assert not errors
     world = await make_world(idle, pools=pools)
     agent = await attesting(world)
-    asked = await world.submit(config(governance=POLICY))
-    (warning,) = [one for one in asked.warnings if "does not enforce" in one]
-    assert "pool default does not enforce gov.direct@1, gov.ledger@1" in warning
+    asked = await world.services[Experiments].create(ALICE, CreateExperiment(config=config(governance=POLICY)))
+    (warning,) = [one for one in asked.warnings if "does not enforce" in one.message]
+    assert "pool default does not enforce gov.direct@1, gov.ledger@1" in warning.message
     assert "no agent enforces gov.direct@1" in await waiting(world)
     assert not agent.launches
 
@@ -191,8 +198,8 @@ async def test_a_trial_that_has_loaded_other_code_is_refused_and_cannot_commit(m
     with pytest.raises(Conflict, match="ENV") as refused:
         await trial.save(5)
     assert refused.value.code == "governance.env"
-    entries = await world.services[Audit].list(ROOT)
-    assert any("pre-flight of trial" in one.subject for one in entries.items)
+    entries = await world.services[Audit].page(ROOT, action="attempt.govern")
+    assert [one.subject for one in entries.items] == [f"pre-flight of trial {trial.trial_id}"]
 
 
 async def test_so_is_one_without_a_preflight_with_an_old_trainer_or_with_a_layer_that_leaks(make_world):
@@ -228,8 +235,9 @@ async def test_an_audited_policy_needs_nothing_of_its_pool(make_world):
     pools, _ = read_pools({"default": {"governance": None}})
     world = await make_world(idle, pools=pools)
     agent = await world.add_agent()
-    await world.submit(config(governance={**POLICY, "enforce": "audit"}))
-    trial = await running(world, agent)
+    block = {**POLICY, "enforce": "audit"}
+    await world.submit(config(governance=block))
+    trial = await running(world, agent, block)
     assert await trial.save(5)
 
 
