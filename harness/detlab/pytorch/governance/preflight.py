@@ -1,8 +1,8 @@
 """Try each routed layer of the real model on made-up inputs, before its first step: closed rows must leave no trace.
 
-Each declared source has one row. The gradients of a layer's parameters must be the same bits if the rows that are closed
-to it are NaN, and must be those of the stock layer with each row times its factor. No parameter, gradient, hook or
-random number of the training is touched.
+Each declared source has one row. The gradients of a layer's parameters must be the same bits if the rows that are
+closed to it are NaN, and must be those of the stock layer with each row times its factor. No parameter, gradient, hook
+or random number of the training is touched.
 """
 
 from __future__ import annotations

@@ -264,8 +264,8 @@ def _features(features: Sequence[str], options: SlurmOptions, given: Sequence[Sb
     odd = [text for text, names in wanted if not all(map(_FEATURE.fullmatch, names))]
     if odd:
         raise SetupFailed(
-            f"slurm.constraint is {odd[0][:80]!r}: beside what the pool requires for the policy, it can only be features"
-            " joined by &"
+            f"slurm.constraint is {odd[0][:80]!r}: beside what the pool requires for the policy, it can only be"
+            " features joined by &"
         )
     every = [*(name for _, names in wanted for name in names), *features]
     return [f"--constraint={'&'.join(dict.fromkeys(every))}"]
