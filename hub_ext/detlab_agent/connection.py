@@ -260,14 +260,12 @@ class Connector:
         cluster_id, nonce = self._challenge
         if not nonce:
             return None
-        said = await asyncio.to_thread(
-            attest,
-            nonce,
-            cluster_id=cluster_id,
-            agent_id=self.keys.agent_id,
-            token=self.keys.token(),
-            warm=self.warm,
-        )
+        named = {"cluster_id": cluster_id, "agent_id": self.keys.agent_id}
+        try:
+            said = await asyncio.to_thread(attest, nonce, **named, token=self.keys.token(), warm=self.warm)
+        except (NotEnrolled, OSError) as error:  # as while packages are installed: it is tried again soon
+            _log.warning("what this agent enforces cannot be attested: %s", error)
+            return None
         if said == self._attested:
             return None
         self._attested = said

@@ -11,12 +11,13 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Collection, Iterator
+from importlib.metadata import version
 from pathlib import Path
 
-import detlab
-from detlab.schemas.capabilities import ENFORCED
 from detlab.schemas.wire.governance.attestation import Attestation, PreflightReport
+from detlab.schemas.wire.governance.capabilities import ENFORCED
 
+PACKAGE = Path(__file__).parents[1]
 _CODE = ("governance", "pytorch")
 """Folders of detlab whose code routes gradients, guards them and records what was trained."""
 _PURPOSE = b"detlab agent attestation 1"
@@ -28,7 +29,7 @@ def installed_code(root: Path | None = None) -> str:
     Args:
         root: Folder of the package; default: that of this process.
     """
-    root = root or Path(str(detlab.__file__)).parent
+    root = root or PACKAGE
     return _digest(root, tuple(_stamps(root)))
 
 
@@ -96,7 +97,7 @@ def attest(
         nonce=nonce,
         cluster_id=cluster_id,
         agent_id=agent_id,
-        version=detlab.__version__,
+        version=version("detlab"),
         enforces=sorted(ENFORCED),
         code=code,
     )

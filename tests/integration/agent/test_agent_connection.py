@@ -253,9 +253,8 @@ def test_an_agent_answers_the_challenges_of_its_master_with_its_own_key(master, 
     try:
         wait_until(lambda: master.attestations, 30, "it attests")
         (said,) = master.attestations
-        key = attestation_key(
-            sha256(json.loads((agent.directory / "key.json").read_text())["token"].encode()).hexdigest()
-        )
+        token = json.loads((agent.directory / "key.json").read_text())["token"]
+        key = attestation_key(sha256(token.encode()).hexdigest())
         expected = {"nonce": master.nonce, "cluster_id": "double", "agent_id": "agent", "key": key}
         assert attestation_problem(said, **expected) == ""
         assert installed_code() in said.code

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import detlab
+from detlab.governance import attestation as module
 from detlab.governance.attestation import (
     attest,
     attestation_key,
@@ -19,8 +18,8 @@ from detlab.governance.attestation import (
     loaded_code,
     mac_of,
 )
-from detlab.schemas.capabilities import CAPABILITIES, CAPABILITY, ENFORCED, required_by
 from detlab.schemas.wire.governance.attestation import Attestation, PreflightReport
+from detlab.schemas.wire.governance.capabilities import CAPABILITIES, CAPABILITY, ENFORCED, required_by
 from detlab_hub.backends.connection import AgentAttestation
 from detlab_hub.store.queries.tokens import digest
 
@@ -74,10 +73,10 @@ def test_nor_one_of_another_agent_cluster_key_or_challenge():
 
 def test_a_process_attests_what_it_has_loaded_whatever_is_installed_later(tmp_path, monkeypatch):
     package = tmp_path / "detlab"
-    real = Path(str(detlab.__file__)).parent
+    real = module.PACKAGE
     for folder in ("governance", "pytorch"):
         shutil.copytree(real / folder, package / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(detlab, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(module, "PACKAGE", package)
     loaded_code.cache_clear()
     try:
         loaded = loaded_code()

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from pool_snapshots import after, meanwhile, random_snapshot, reasons, some_leaving
 
-from detlab.schemas.capabilities import ENFORCED
+from detlab.schemas.wire.governance.capabilities import ENFORCED
+from detlab_hub.backends.instances.configuration import largest_growth
 from detlab_hub.core.scheduling import (
     ANYWHERE,
     Agent,
@@ -126,6 +127,19 @@ def test_a_node_counts_only_with_the_label_that_it_cannot_set_itself() -> None:
     name, _, value = label.partition("=")
     assert pool.enforced(ENFORCED, {name: value}) == ENFORCED
     assert pool.enforced(ENFORCED, {name: "no"}) == pool.enforced(ENFORCED, {}) == frozenset()
+
+
+def test_instances_of_an_elastic_pool_are_launched_for_what_they_will_enforce_and_for_nothing_else() -> None:
+    provider = {"type": "local", "slots": 1, "max_instances": 2}
+    said = {
+        "any": {"provider": provider},
+        "direct": {"provider": provider, "governance": {"levels": ["direct", "isolated"]}},
+        "none": {"provider": provider, "governance": None},
+    }
+    pools, errors = read_pools(said)
+    assert errors == []
+    grown = {name: largest_growth(pools.by_name[name])[0].enforces for name in said}
+    assert grown == {"any": ENFORCED, "direct": {DIRECT, LEDGER}, "none": frozenset()}
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-import detlab
 from detlab import core
 from detlab.core.checkpoint import evidence
 from detlab.errors import CheckpointError, CheckpointMissing, DetlabError
@@ -15,8 +15,8 @@ from detlab.governance.attestation import loaded_code
 from detlab.pytorch.checkpoint.manager import RestoredCheckpoint
 from detlab.pytorch.governance.preflight import PreflightResult
 from detlab.pytorch.governance.trial import missing_state
-from detlab.schemas.capabilities import ENFORCED
 from detlab.schemas.wire.governance.attestation import PreflightReport
+from detlab.schemas.wire.governance.capabilities import ENFORCED
 from detlab.schemas.wire.governance.evidence import RefusalView
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _report(told: Sequence[tuple[str, PreflightResult]]) -> PreflightReport:
     """Return what the ranks have found; that of the first one with refusals counts."""
     worst = next((result for _, result in told if result.refusals), told[0][1])
     return PreflightReport(
-        version=detlab.__version__,
+        version=version("detlab"),
         code=sorted({code for code, _ in told})[:64],
         enforces=sorted(ENFORCED),
         layers=worst.tried,

@@ -18,8 +18,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from detlab.schemas.capabilities import ENFORCED
 from detlab.schemas.expconf.blocks.environment import parse_size
+from detlab.schemas.wire.governance.capabilities import ENFORCED
 from detlab_hub.backends.instances.aws import AwsProvider, AwsSettings
 from detlab_hub.backends.instances.base import Provider
 from detlab_hub.backends.instances.determined_keys import common_names, names_of_ec2, refuse_what_is_not_here

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from detlab.schemas.capabilities import ENGINES, LEDGER, LEVELS
+from detlab.schemas.wire.governance.capabilities import ENGINES, LEDGER, LEVELS
 
 TTL = 900.0
 """Seconds for which an attestation counts."""

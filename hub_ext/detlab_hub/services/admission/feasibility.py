@@ -20,8 +20,8 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem, ResourcesError
-from detlab.schemas.capabilities import required_by
 from detlab.schemas.runtimes import ANY, KNOWN, takes_image
+from detlab.schemas.wire.governance.capabilities import required_by
 from detlab_hub.backends.base import BatchSystem
 from detlab_hub.backends.instances.configuration import largest_growth, like_of
 from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, SchedulerTask, Snapshot, schedule

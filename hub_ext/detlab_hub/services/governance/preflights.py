@@ -8,8 +8,8 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Unavailable
 from detlab.governance.attestation import contradictions
-from detlab.schemas.capabilities import required_by
 from detlab.schemas.wire.governance.attestation import PreflightReply, PreflightReport
+from detlab.schemas.wire.governance.capabilities import required_by
 from detlab.schemas.wire.governance.evidence import RefusalView
 from detlab_hub.backends.base import Node
 from detlab_hub.core.rights import Action

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from detlab.errors import ConfigError, Problem
-from detlab.schemas.capabilities import required_by
+from detlab.schemas.wire.governance.capabilities import required_by
 from detlab_hub.core.scheduling import PoolConfig
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.limits.checks import check_priority

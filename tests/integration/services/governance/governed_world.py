@@ -7,10 +7,10 @@ from typing import Any
 from services_scripted import DIGEST, config
 
 from detlab.governance import Plan, Policy, TrainedParameter, compile_policy
-from detlab.schemas.capabilities import ENFORCED
 from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
 from detlab.schemas.wire.governance.attestation import PreflightReport
+from detlab.schemas.wire.governance.capabilities import ENFORCED
 from detlab.schemas.wire.governance.evidence import METADATA_KEY, RecordMatrix, VerifyCheckpoint
 from detlab_hub.core.scheduling import Pools, read_pools
 from detlab_hub.services.governance.evidence import SignedEvidence

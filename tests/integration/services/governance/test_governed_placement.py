@@ -12,7 +12,7 @@ from services_scripted import ALICE, ROOT, Op, ScriptedAgent, World, config
 
 from detlab.errors import Conflict, Unavailable
 from detlab.governance.attestation import attest, key_of, mac_of
-from detlab.schemas.wire import CreateExperiment, Heartbeat, Launch, MasterMessage, Welcome
+from detlab.schemas.wire import CreateExperiment, Heartbeat, Launch, MasterMessage, NodeHello, Welcome
 from detlab.schemas.wire.governance.attestation import Attestation
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services.agents.agents import Agents
@@ -229,6 +229,34 @@ async def test_a_node_that_lost_its_attestation_or_its_contact_is_told_apart(mak
     await agent.connect()
     ((code, message),) = await trial.preflight()
     assert (code, "does not prove now that it enforces gov.direct@1" in message) == ("ENV", True)
+
+
+async def test_of_an_agents_nodes_only_those_with_the_label_that_nodes_cannot_set_get_it(make_world):
+    name = "node-restriction.kubernetes.io/governed"
+    world = await made(make_world, {"node_label": f"{name}=yes", "ttl": TTL})
+    agent = await attesting(world, "pods")
+    nodes = [NodeHello(name=one, slot_count=1) for one in ("bad", "forged")]
+    nodes.append(NodeHello(name="good", slot_count=1, labels={name: "yes"}))
+    nodes[1].labels = {name: "no", "governed": "yes"}
+    hello = agent.hello().model_copy(update={"slots": [], "nodes": nodes, "max_zero_slot_tasks": 0})
+    agent.hello = lambda: hello
+    agent.session = None
+    for _ in range(2):
+        await world.submit(config(governance=POLICY))
+    await world.steps(5)
+    assert [task.launch.node for task in agent.tasks.values()] == ["good"]
+    views = {view.id: view.enforces for view in await world.services[Agents].list(ALICE)}
+    assert "gov.direct@1" in views["pods/good"]
+    assert views["pods/bad"] == views["pods/forged"] == []
+
+
+async def test_the_launch_names_the_features_that_a_governed_jobs_nodes_must_have(make_world):
+    world = await make_world(idle, pools=declared(levels=["direct"], attestation=False, slurm_features=["governed"]))
+    agent = await world.add_agent(slots=2)
+    await world.submit(config(governance=POLICY))
+    await world.submit(config())
+    await world.steps(3)
+    assert sorted(task.launch.slurm_features for task in agent.tasks.values()) == [[], ["governed"]]
 
 
 async def test_an_audited_policy_needs_nothing_of_its_pool(make_world):

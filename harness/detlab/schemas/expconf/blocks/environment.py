@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from detlab.schemas.capabilities import CAPABILITIES
 from detlab.schemas.expconf.blocks.affinity import AffinityConfig
 from detlab.schemas.expconf.blocks.scalars import (
     SECONDS_SHORTHAND,
@@ -30,6 +29,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     refuse,
 )
 from detlab.schemas.runtimes import is_capability
+from detlab.schemas.wire.governance.capabilities import CAPABILITIES
 
 DEVICE_KINDS = ("cpu", "cuda", "rocm")
 
