@@ -117,6 +117,11 @@ class LiveAgents:
         """Return the current connection of an agent or node."""
         return self._connections.get(agent_id)
 
+    def attesting(self, agent_id: str, now: float) -> bool:
+        """Whether the agent has just connected, and its attestation is awaited."""
+        connection = self._connections.get(agent_id)
+        return connection is not None and connection.governing.attested and connection.attested.is_awaited(now)
+
     def connected(self) -> list[AgentConnection]:
         """List the current connections."""
         return list(self._connections.values())

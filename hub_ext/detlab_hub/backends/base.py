@@ -168,6 +168,10 @@ class Backend(Protocol):
         """Whether a trial that is sent there without hyperparameters asks for them when it runs; no: if it is away."""
         ...
 
+    def attesting(self, node_id: str, now: float) -> bool:
+        """Whether its agent has just connected, and its attestation is awaited."""
+        ...
+
     def forgive(self, seconds: float) -> None:
         """Discount the nodes' silence of the last seconds, in which this master itself did not run."""
 

@@ -13,6 +13,8 @@ from detlab_hub.backends.base import Backend, Node, batch_system_of, node_of
 from detlab_hub.core.scheduling import GovernedPool
 
 Send = Callable[[MasterMessage], None]
+PATIENCE = 30.0
+"""Seconds for which the first attestation of a connection is awaited."""
 _NOTHING: frozenset[str] = frozenset()
 
 
@@ -39,6 +41,7 @@ class AgentAttestation:
         self._enforces = _NOTHING
         self._nonce = ""
         self._challenged = self._counts_from = float("-inf")
+        self._answered = False
 
     def challenge(self, nonce: str, now: float) -> str:
         """Ask the agent to answer this nonce from now on; return it."""
@@ -49,8 +52,13 @@ class AgentAttestation:
         """Whether the next challenge is due, so that an agent which answers never becomes stale."""
         return now - self._challenged > self.ttl / 3
 
+    def is_awaited(self, now: float) -> bool:
+        """Whether the first answer is still to come; an agent that gives none is not waited for long."""
+        return not self._answered and now - self._challenged <= PATIENCE
+
     def answer(self, said: Attestation, cluster_id: str) -> bool:
         """Take an answer; return whether it changes what counts."""
+        self._answered = True
         before = self.problem, self._enforces, self.code
         self.problem = attestation_problem(
             said, nonce=self._nonce, cluster_id=cluster_id, agent_id=self.agent_id, key=self._key

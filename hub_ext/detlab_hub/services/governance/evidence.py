@@ -262,7 +262,7 @@ def _segment(
     _, trial = current_attempt(s, task)
     if segment.policy_hash != policy.policy_hash:
         raise _refused("POLICY", "it was trained under another policy than that of its experiment")
-    before = preflights.passed(s, task)
+    before = preflights.passed(s, task, trial.id)
     if before is None:
         raise _refused("ENV", "this attempt has not shown in a pre-flight that its node enforces the policy")
     if s.get(MatrixRow, segment.s_hash) is None:

@@ -32,10 +32,11 @@ class Preflights(Service):
         """Say whether the trial may begin; a refusal stays for this attempt, whatever is reported after it.
 
         Raises:
-            Unavailable: One of its nodes is out of contact, so that nothing is known of it.
+            Unavailable: One of its nodes is out of contact, or has just connected, so that nothing is known of it.
             StaleAttempt: The attempt is over.
         """
-        nodes = {node.id: node for node in self._context.backend.nodes(self._context.clock())}
+        backend, now = self._context.backend, self._context.clock()
+        nodes = {node.id: node for node in backend.nodes(now)}
 
         def judge(unit: UnitOfWork) -> PreflightReply:
             row, trial = current_attempt(unit.session, task)
@@ -45,6 +46,8 @@ class Preflights(Service):
             experiment = unit.experiment(trial.experiment_id)
             requires = required_by(experiment.config)
             there = [(part.agent_id, nodes.get(part.agent_id)) for part in parts.of_allocation(unit.session, row)]
+            if requires and (name := next((one for one, _ in there if backend.attesting(one, now)), None)):
+                raise Unavailable(f"agent {name} has just connected, and has not attested yet what it enforces")
             found = [*report.refusals, *_refused(report, requires, there)][:MOST_REFUSALS]
             body = {
                 "report": report.model_dump(mode="json", exclude={"refusals"}),
@@ -89,11 +92,10 @@ def _said(node: Node | None) -> dict[str, Any]:
     return {"enforces": sorted(node.enforces), "code": None if node.code is None else sorted(node.code)}
 
 
-def passed(s: Session, task: TaskCaller) -> dict[str, Any] | None:
+def passed(s: Session, task: TaskCaller, trial_id: int) -> dict[str, Any] | None:
     """Return what the pre-flight of this attempt says for its evidence; None if it needs one and has not passed it."""
-    row = None if task.trial_id is None else s.get(PreflightRow, task.trial_id)
-    mine = row is not None and (row.allocation_id, row.run) == (task.allocation_id, task.run)
-    if row is not None and mine:
+    row = s.get(PreflightRow, trial_id)
+    if row is not None and (row.allocation_id, row.run) == (task.allocation_id, task.run):
         return {**row.body, "at": row.at} if row.passed or not _requires(s, task) else None
     return None if _requires(s, task) else {}
 

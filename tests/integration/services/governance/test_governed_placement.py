@@ -227,6 +227,9 @@ async def test_a_node_that_lost_its_attestation_or_its_contact_is_told_apart(mak
         await trial.preflight()
     agent.answers = False
     await agent.connect()
+    with pytest.raises(Unavailable, match="just connected"):
+        await trial.preflight()
+    await steps_with_heartbeats(world, 5)
     ((code, message),) = await trial.preflight()
     assert (code, "does not prove now that it enforces gov.direct@1" in message) == ("ENV", True)
 
