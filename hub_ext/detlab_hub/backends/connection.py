@@ -41,10 +41,12 @@ class AgentAttestation:
         self._enforces = _NOTHING
         self._nonce = ""
         self._challenged = self._counts_from = float("-inf")
-        self._answered = False
+        self._awaited_since: float | None = None
 
     def challenge(self, nonce: str, now: float) -> str:
         """Ask the agent to answer this nonce from now on; return it."""
+        if not self._nonce:
+            self._awaited_since = now
         self._nonce, self._challenged = nonce, now
         return nonce
 
@@ -54,11 +56,11 @@ class AgentAttestation:
 
     def is_awaited(self, now: float) -> bool:
         """Whether the first answer is still to come; an agent that gives none is not waited for long."""
-        return not self._answered and now - self._challenged <= PATIENCE
+        return self._awaited_since is not None and now - self._awaited_since <= PATIENCE
 
     def answer(self, said: Attestation, cluster_id: str) -> bool:
         """Take an answer; return whether it changes what counts."""
-        self._answered = True
+        self._awaited_since = None
         before = self.problem, self._enforces, self.code
         self.problem = attestation_problem(
             said, nonce=self._nonce, cluster_id=cluster_id, agent_id=self.agent_id, key=self._key
