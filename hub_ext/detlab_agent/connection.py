@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -260,9 +261,12 @@ class Connector:
         cluster_id, nonce = self._challenge
         if not nonce:
             return None
-        named = {"cluster_id": cluster_id, "agent_id": self.keys.agent_id}
+        keys = self.keys
         try:
-            said = await asyncio.to_thread(attest, nonce, **named, token=self.keys.token(), warm=self.warm)
+            answer = partial(
+                attest, nonce, cluster_id=cluster_id, agent_id=keys.agent_id, token=keys.token(), warm=self.warm
+            )
+            said = await asyncio.to_thread(answer)
         except (NotEnrolled, OSError) as error:  # as while packages are installed: it is tried again soon
             _log.warning("what this agent enforces cannot be attested: %s", error)
             return None
