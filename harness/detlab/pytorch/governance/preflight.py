@@ -50,8 +50,9 @@ def try_layers(models: Sequence[Any], router: Router, parameters: Mapping[str, A
         parameters: What is trained, by name.
     """
     found = PreflightResult()
-    layers: list[Any] = [layer for model in models for layer in model.modules()]
-    routed = {id(one) for layer in layers if isinstance(layer, RoutedLayer | DualLayer) for one in layer.parameters()}
+    every = (layer for model in models for layer in model.modules())
+    layers: list[Any] = [layer for layer in every if isinstance(layer, RoutedLayer | DualLayer)]
+    routed = {id(one) for layer in layers for one in layer.parameters()}
     for name, one in parameters.items():
         place = router.place(one)
         if place is not None and not router.is_open(place) and id(one) not in routed:
