@@ -19,8 +19,8 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
         "STARVED": f"open it to one source, or freeze it with requires_grad_(False); {_PLAN}",
         "TIED": "give both names the same scales, or untie the parameters",
         "DEAD": f"correct the expression, or take it out; {_PLAN}",
-        "LEVEL": "write `level: direct`, and read what it does not promise: docs/explanation/governance.md",
-        "CLIP": "leave governance.clip out: gradients are then clipped apart for each set of parameters",
+        "LEVEL": "docs/explanation/governance.md says what each level needs; write `level: direct` where less will do",
+        "CLIP": "leave governance.clip out, and clip with detlab.pytorch.governance.ClipNorm, which keeps sources apart",
         "COUPLING": "mix no samples of a batch: GroupNorm in place of BatchNorm, losses of each sample alone",
         "ENGINE": "use layers that are routed (Linear, Conv, Embedding, LayerNorm, GroupNorm), `engine: dual`,"
         " or the same scale for all sources",

@@ -43,6 +43,7 @@ class Router:
         compiled: Whether a compiled graph has run a governed layer: then nobody can look on.
         watch: Receives the routed gradients of a batch that is looked at; None in others.
         rows: Row of each sample of the batch, on the device; None if not known yet.
+        serving: The isolated source whose modules are open in evaluation mode; None: no source's are.
     """
 
     def __init__(self, plan: Plan, parameters: Mapping[str, Any], device: Any) -> None:
@@ -64,6 +65,7 @@ class Router:
         self.compiled = False
         self.rows: Any = None
         self.watch: Any = None
+        self.serving: str | None = None
         self._scales: Any = None
         self._unknown = float("nan")
 
