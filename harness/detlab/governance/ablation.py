@@ -82,7 +82,9 @@ def ablate(folder: Path, source: str, own: Collection[str], trained: Collection[
         kept += [name for name in full if name not in trained]
     changed = [*models, folder / STRUCTURE, *([folder / TRAINER] if (folder / TRAINER).exists() else [])]
     zeroed = sorted(name for found in taken.values() for name in found.values())
-    done = Ablation(source, zeroed, sorted({one.name for one in states}), kept, {one.name: _sha(one) for one in changed})
+    done = Ablation(
+        source, zeroed, sorted({one.name for one in states}), kept, {one.name: _sha(one) for one in changed}
+    )
     (folder / RECORD).write_text(json.dumps(dataclasses.asdict(done), indent=1))
     return done
 
@@ -91,7 +93,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}", hint="is it a checkpoint of a PyTorchTrial?") from error
+        raise CheckpointError(
+            f"{path} cannot be read: {error}", hint="is it a checkpoint of a PyTorchTrial?"
+        ) from error
     if not isinstance(found, dict):
         raise CheckpointError(f"{path} does not hold the state of a trial")
     return found

@@ -194,7 +194,7 @@ def test_layers_that_cannot_be_routed_are_refused_unless_all_may_train_them():
     Governed(plan_for(model), [model])
 
 
-@pytest.mark.parametrize(("level", "code"), [("isolated", "LEVEL"), ("dp", "LEVEL")])
+@pytest.mark.parametrize(("level", "code"), [("dp", "LEVEL")])
 def test_a_level_that_is_not_there_yet_is_refused(level, code):
     with refused(code):
         governed_model(Body, {**CLOSED, "level": level})
