@@ -14,8 +14,8 @@ correlations, which `COUPLING` refuses here; those of B and C follow from its ta
   the placebo (the same routes, halves of the samples at random) 0.45 or less. 1: a half of the code tells nothing of
   digits that may not train it.
 - B, memorisation: `head only` has an area of canaries that is smaller by 0.2 than that of the ungoverned training.
-  Layers matter, and not just their size, if the placebo (random blocks with as many parameters) has one that is
-  greater by 0.1 than `head only`. Sources matter if a head of its own for `web` has a test accuracy greater by 0.05 than
+  Layers matter, and not just their size, if the placebo (random blocks with as many parameters) has one that is greater
+  by 0.1 than `head only`. Sources matter if a head of its own for `web` has a test accuracy greater by 0.05 than
   the placebo, the same with sources at random. An isolated adapter leaves the served model at 0.55 or below.
 - C, search: the winner under the bound, judged by validation loss and trained once more, has an area of 0.65 or less in
   eight of ten seeds; its accuracy is 0.03 below that of the search without the bound at most; and of searches by

@@ -100,10 +100,10 @@ def outcome(name: str, seed: int, epochs: int) -> Outcome:
     if arm.shuffled:  # canaries are planted by the true sources, and rules hold for others
         random.Random(seed).shuffle(training._names)
     training.train(epochs)
-    found = training.memorised(lambda net, batch: plain(net, batch))
+    found = training.memorised(plain)
     own = None
     if arm.losses is adapted:
-        own = training.memorised(lambda net, batch: adapted(net, batch), serve=True)["gov/canary_auc"]
+        own = training.memorised(adapted, serve=True)["gov/canary_auc"]
     return Outcome(accuracy(model, digits.test), found["gov/canary_auc"], accuracy(model, digits.wrong), own)
 
 
@@ -150,7 +150,7 @@ def private_outcome(
 
 
 def _smooth() -> nn.Module:
-    """Return a small tanh network, which suits DP-SGD better than a wide one of ReLUs; it is not matched to the arms."""
+    """Return a small tanh network, which suits DP-SGD better than a wide one of ReLUs; the arms have another."""
     return nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
 
 
@@ -182,7 +182,7 @@ def _private_step(
 
 
 def spent(noise: float, delta: float, rate: float, steps: int) -> float:
-    """Return epsilon of the subsampled Gaussian mechanism: Renyi orders that are integers (Mironov and others, 2019)."""
+    """Return epsilon of the subsampled Gaussian mechanism: integer Renyi orders (Mironov and others, 2019)."""
     found = math.inf
     for order in range(2, 129):
         terms = [

@@ -1,8 +1,8 @@
 """Benchmark C: successive halving over policies, widths and learning rates, by loss alone or under a bound.
 
-The rule is that of a search with `memorization_auc_lcb`, written out here on one process: what breaks the bound at a rung
-is stopped, feasible ones come first, and the winner is trained once more with canaries of its own. That searches of the
-master keep it is what tests are for.
+The rule is that of a search with `memorization_auc_lcb`, written out here on one process: what breaks the bound at a
+rung is stopped, feasible ones come first, and the winner is trained once more with canaries of its own. That searches
+of the master keep it is what tests are for.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def searched(seed: int, rungs: tuple[int, ...] = RUNGS) -> dict[str, Won]:
             x, y = digits.halves[0]
             with torch.no_grad():
                 loss = float(functional.cross_entropy(trial.model.head(trial.model.hidden(x)), y))  # type: ignore[operator]
-            bound = trial.memorised(lambda net, batch: plain(net, batch))["gov/canary_auc_lcb"]
+            bound = trial.memorised(plain)["gov/canary_auc_lcb"]
             seen[point, rung] = (trial.last_loss, loss, bound)
         return seen[point, rung]
 
@@ -94,6 +94,6 @@ def _search(
             return Won("", float("nan"), float("nan"), sum(trained.values()))
     winner = running[0]
     again = _trial(winner, digits, seed * 1000 + 999).train(rungs[-1])
-    auc = again.memorised(lambda net, batch: plain(net, batch))["gov/canary_auc"]
+    auc = again.memorised(plain)["gov/canary_auc"]
     assert isinstance(again.model, Classifier)
     return Won(winner[0], accuracy(again.model, digits.halves[1]), auc, sum(trained.values()))

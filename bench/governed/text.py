@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import math
 import random
 import struct
@@ -39,7 +40,7 @@ def read_text(path: Path) -> str:
     (count,) = struct.unpack_from(">I", data, 0x58)
     places = struct.unpack_from(f">{count + 1}I", data, 0x5C)
     found = io.BytesIO()
-    for first, last in zip(places, places[1:], strict=False):
+    for first, last in itertools.pairwise(places):
         block = b"\x1f\x9d\x90" + data[first:last].removeprefix(b"\x1f\x9d\x90")
         found.write(subprocess.run(["gzip", "-dc"], input=block, capture_output=True, check=True).stdout)
     return found.getvalue().decode("latin-1")
@@ -177,5 +178,5 @@ def text_outcome(name: str, text: str, seed: int, epochs: int, count: int = COUN
     held = torch.stack([one for part in parts.values() for one in part[count:]])
     with torch.no_grad():
         bits = float(text_losses(model, held).mean()) / math.log(2)
-    found = training.memorised(lambda net, batch: text_losses(net, batch))
+    found = training.memorised(text_losses)
     return TextOutcome(bits, found["gov/canary_auc"], found["gov/extraction"])

@@ -1,7 +1,7 @@
 """Take an isolated source out of a checkpoint: its own parameters become zeros, with what optimizers keep of them.
 
 The files are those of `detlab.pytorch.checkpoint.files`, changed in place and without torch: zeros of all dtypes are
-zero bytes. Zeros make a module give zeros, as it does for other samples: the model is the one that never saw the source.
+zero bytes. With zeros a module gives zeros, as it does for other samples: the model is that which never saw the source.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def _closed_to_others(matrix: MatrixRecord, source: str) -> list[Refusal]:
 
 
 def _not_in_modules(columns: Sequence[TrainedParameter], source: str, own: set[str]) -> Iterator[Refusal]:
-    owners = _owners(columns, {name: source for name in own})
+    owners = _owners(columns, dict.fromkeys(own, source))
     loose = [name for name, owner in owners.items() if owner == source and _module_of(name, owners) is None]
     if loose:
         what = f"{source!r} is isolated in {_listed(loose)}, which is in no module of its own"

@@ -20,7 +20,7 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
         "TIED": "give both names the same scales, or untie the parameters",
         "DEAD": f"correct the expression, or take it out; {_PLAN}",
         "LEVEL": "docs/explanation/governance.md says what each level needs; write `level: direct` where less will do",
-        "CLIP": "leave governance.clip out, and clip with detlab.pytorch.governance.ClipNorm, which keeps sources apart",
+        "CLIP": "leave governance.clip out, and clip with detlab.pytorch.governance.ClipNorm: it keeps sources apart",
         "COUPLING": "mix no samples of a batch: GroupNorm in place of BatchNorm, losses of each sample alone",
         "ENGINE": "use layers that are routed (Linear, Conv, Embedding, LayerNorm, GroupNorm), `engine: dual`,"
         " or the same scale for all sources",

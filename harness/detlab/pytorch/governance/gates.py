@@ -46,6 +46,7 @@ class ClipNorm:
         self.most = most
 
     def __call__(self, parameters: Any) -> Any:
+        """Clip the gradients of these parameters; return their norm before."""
         return nn.utils.clip_grad_norm_(parameters, self.most)
 
 
