@@ -193,7 +193,7 @@ def text_rows(given: argparse.Namespace) -> list[Figure]:
 def overhead_rows(given: argparse.Namespace) -> list[Figure]:
     """Return the rows of D."""
     _, count = overhead.sized()
-    times = overhead.step_times(1 if given.quick else max(15, given.rounds), 2 if given.quick else overhead.BATCH)
+    times = overhead.step_times(3 if given.quick else max(15, given.rounds), 4 if given.quick else overhead.BATCH)
     stock = min(times.pop("stock"))
     rows = [Figure(f"D a stock step, {count / 1e6:.1f} million parameters", stock * 1000, "ms")]
     for name, seconds in times.items():

@@ -14,7 +14,7 @@ from detlab.pytorch.governance import Governed, parameters_of_models
 from governed.text import Transformer, text_losses
 from governed.training import Rule, policy_of, rule
 
-VOCABULARY, WIDTH, LAYERS, LENGTH, BATCH = 4096, 224, 6, 128, 16
+VOCABULARY, WIDTH, LAYERS, LENGTH, BATCH = 4224, 228, 6, 128, 16
 FOUR = ("a", "b", "c", "d")
 POLICIES: dict[str, list[Rule]] = {
     "closes nothing": [],
@@ -42,7 +42,7 @@ def step_times(rounds: int, batch: int = BATCH) -> dict[str, list[float]]:
     for name, rules in POLICIES.items():
         steps[name] = _governed(copy.deepcopy(base), tokens, rules)
     for step in steps.values():
-        for _ in range(WARM if rounds > 1 else 1):
+        for _ in range(WARM):
             step()
     found: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
