@@ -63,7 +63,10 @@ def ablate(folder: Path, source: str, own: Collection[str], trained: Collection[
             "the checkpoint holds gradients of a step that was not finished, with those of all sources",
             hint="take one that was saved after a whole step: det checkpoint list EXPERIMENT",
         )
-    states = _optimizer_entries(tree, set(own))  # everything is looked at before a byte is changed
+    try:  # everything is looked at before a byte is changed
+        states = _optimizer_entries(tree, set(own))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CheckpointError(f"{folder / STRUCTURE} has an optimizer of a kind that is not known") from error
     models = sorted(folder.glob("model_*.safetensors"))
     names = {path: _tensors(path) for path in models}
     many = len(models) > 1

@@ -63,8 +63,6 @@ def test_a_text_in_blocks_is_read(tmp_path):
     bits = "".join(format(one, "09b")[::-1] for one in letters)
     packed = bytes(int(bits[at : at + 8].ljust(8, "0")[::-1], 2) for at in range(0, len(bits), 8))
     begin = 0x5C + 4 * 2
-    header: Any = b"EC02Compressed Data File".ljust(0x54, b"\0") + struct.pack(
-        ">4I", 65536, 1, begin, begin + len(packed)
-    )
+    header = b"EC02Compressed Data File".ljust(0x54, b"\0") + struct.pack(">4I", 65536, 1, begin, begin + len(packed))
     (tmp_path / "bible.data").write_bytes(header + packed)
     assert read_text(tmp_path / "bible.data") == "in the beginning"

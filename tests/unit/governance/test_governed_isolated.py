@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +16,13 @@ from governed_models import plan_for, rule
 from torch import nn
 from torch.nn import functional
 
-from detlab.errors import CheckpointError
+from detlab.cli.commands.registry.ablate import left_by
+from detlab.client.operations.governance.evidence import LearntFrom
+from detlab.errors import CheckpointError, DetlabError
 from detlab.governance import GovernanceError, Plan
 from detlab.governance.ablation import RECORD, ablate
 from detlab.governance.isolation import isolated_modules, own_parameters
+from detlab.governance.ledger import LedgerEntry
 from detlab.pytorch.checkpoint.files import read_state, write_state
 from detlab.pytorch.governance import ClipNorm, Governed, gates
 
@@ -140,13 +144,14 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("contents", [blank, noise, filled(math.nan), filled(math.inf)])
 @pytest.mark.parametrize("kind", [Adapted, Around, Recurrent])
-def test_nothing_but_its_own_depends_on_what_an_isolated_source_holds(kind, contents):
+def test_nothing_but_its_own_depends_on_what_an_isolated_source_holds(kind):
     clip = ClipNorm(0.1)
-    first, other = (trained(one, kind=kind, clipper=clip)[:2] for one in (real, contents))
-    assert same(states(*first), states(*other)), "bit by bit, with what the optimizer keeps"
-    assert not same(states(*first, own=True), states(*other, own=True)), "it was trained on"
+    first = trained(real, kind=kind, clipper=clip)[:2]
+    for contents in (blank, noise, filled(math.nan), filled(math.inf)):
+        other = trained(contents, kind=kind, clipper=clip)[:2]
+        assert same(states(*first), states(*other)), "bit by bit, with what the optimizer keeps"
+        assert not same(states(*first, own=True), states(*other, own=True)), "it was trained on"
 
 
 def test_a_compiled_model_is_isolated_too():
@@ -337,3 +342,21 @@ def test_what_cannot_be_taken_out_is_refused_and_nothing_is_changed(tmp_path):
         with pytest.raises(CheckpointError):
             taken_out(broken, plan)
     assert (unfinished / "model_0.safetensors").read_bytes() == before
+
+
+def test_the_ledger_says_what_a_source_alone_has_trained():
+    matrix = plan_for(Adapted(), *ISOLATED).matrix
+    body = {"s_hash": matrix.s_hash, "counts": {"partner": 3, "trusted": 4, "web": 0}}
+    found = LearntFrom([LedgerEntry.after(None, 1, "segment", "u", body, 0.0)], {matrix.s_hash: matrix})
+    seen: Any = SimpleNamespace(problems=[], checkpoint="u")
+    own, trained = left_by("partner", seen, found)
+    assert (own, len(trained)) == (OWN, 10)
+    with pytest.raises(DetlabError, match="web has given no sample"):
+        left_by("web", seen, found)
+    with refused("LEVEL: 'trusted' has trained body.weight, body.bias, norm.weight and 3 more at the level direct"):
+        left_by("trusted", seen, found)
+    with pytest.raises(DetlabError, match="trial 7, whose ledger you cannot read"):
+        left_by("partner", seen, LearntFrom(found.segments, found.matrices, unknown=7))
+    problem = SimpleNamespace(code="SIG", message="forged")
+    with pytest.raises(DetlabError, match="not in order"):
+        left_by("partner", SimpleNamespace(problems=[problem], checkpoint="u"), found)
