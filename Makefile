@@ -35,7 +35,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25
 # One worker per file, in the order of folders; tests that are marked `alone` come last, with nothing beside them.
 WORKERS := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 # Benches of one script each, beside peers in environments of their own where `make bench-peers` has made them.
-PLAIN_BENCHES := client ingest search chart noop rest imports scheduling steady preempt restart logs artifacts finding media import_runs governance
+PLAIN_BENCHES := client ingest search chart noop rest imports scheduling steady preempt restart logs artifacts finding media import_runs
 PEERS ?= mlflow wandb optuna ray syne tables artifacts
 # Compiled once: tests start hundreds of processes, and where PYTHONDONTWRITEBYTECODE is set each would compile them all.
 SOURCES := harness hub_ext server_ext kernel_magics tests/testbed tests/simulation
@@ -132,8 +132,8 @@ bench-backends: setup-test  ## what a cluster costs that an agent speaks for: on
 	@sh tests/testbed/kubernetes/build.sh
 	$(BIN)/python bench/backends.py --check $(BENCH_ARGS)
 
-.PHONY: $(PLAIN_BENCHES:%=bench-%) bench-search_quality
-$(PLAIN_BENCHES:%=bench-%) bench-search_quality: setup-test  # bench-client, bench-ingest, …: each script's --help says what it measures
+.PHONY: $(PLAIN_BENCHES:%=bench-%) bench-search_quality bench-governance
+$(PLAIN_BENCHES:%=bench-%) bench-search_quality bench-governance: setup-test  # bench-client, bench-ingest, …: each script's --help says what it measures
 	$(BIN)/python bench/$(@:bench-%=%).py --check $(BENCH_ARGS)
 
 bench-peers: $(PEERS:%=$(VENV)-bench-%/.installed)  ## what the benches measure beside us, each in its own environment

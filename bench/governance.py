@@ -1,7 +1,7 @@
 """What governed learning does, and what it costs: localisation, memorisation, search, text, overhead.
 
     python bench/governance.py --quick                      minutes: one seed, few epochs; says that it works, no more
-    python bench/governance.py                              ten seeds: about two hours on four cores
+    python bench/governance.py                              ten seeds: hours
     python bench/governance.py --parts memorisation --seeds 20
     python bench/governance.py --parts text --text FILE     any plain text in place of Debian's bible-kjv-text
     make bench-governance BENCH_ARGS="--quick"

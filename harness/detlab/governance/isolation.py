@@ -13,10 +13,11 @@ from detlab.governance.refusals import GovernanceError, Refusal
 
 if TYPE_CHECKING:
     from detlab.governance.ledger import MatrixRecord
-    from detlab.governance.matrix import Plan, TrainedParameter
     from detlab.governance.policy import Policy
 
 ISOLATED = "isolated"
+Names = Iterable[Sequence[str]]
+"""Of each parameter: the first, by which the matrix calls it, and those of a tied one."""
 _NAMED = 3
 
 
@@ -29,7 +30,7 @@ def isolated_sources(matrix: MatrixRecord) -> list[str]:
     ]
 
 
-def isolation_problems(policy: Policy, columns: Sequence[TrainedParameter], matrix: MatrixRecord) -> list[Refusal]:
+def isolation_problems(policy: Policy, names: Names, matrix: MatrixRecord) -> list[Refusal]:
     """Return why the level `isolated` cannot be held for a model: LEVEL, CLIP; nothing if no rule asks for it."""
     sources = isolated_sources(matrix)
     if not sources:
@@ -43,7 +44,7 @@ def isolation_problems(policy: Policy, columns: Sequence[TrainedParameter], matr
         own = _closed_to_others(matrix, source)
         found += own
         if not own:
-            found += _not_in_modules(columns, source, set(matrix.reached(source)))
+            found += _not_in_modules(names, source, set(matrix.reached(source)))
     return found
 
 
@@ -67,17 +68,17 @@ def _closed_to_others(matrix: MatrixRecord, source: str) -> list[Refusal]:
     return []
 
 
-def _not_in_modules(columns: Sequence[TrainedParameter], source: str, own: set[str]) -> Iterator[Refusal]:
-    owners = _owners(columns, dict.fromkeys(own, source))
+def _not_in_modules(names: Names, source: str, own: set[str]) -> Iterator[Refusal]:
+    owners = _owners(names, dict.fromkeys(own, source))
     loose = [name for name, owner in owners.items() if owner == source and _module_of(name, owners) is None]
     if loose:
         what = f"{source!r} is isolated in {_listed(loose)}, which is in no module of its own"
         yield Refusal("LEVEL", f"{what}: put it into one, whose output is added to that of others")
 
 
-def _owners(columns: Iterable[TrainedParameter], owned: Mapping[str, str]) -> dict[str, str]:
+def _owners(names: Names, owned: Mapping[str, str]) -> dict[str, str]:
     """Return the source whose own each parameter is, by all its names; empty for what is nobody's own."""
-    return {name: owned.get(one.name, "") for one in columns for name in (one.name, *one.aliases)}
+    return {name: owned.get(one[0], "") for one in names for name in one}
 
 
 def _module_of(name: str, owners: Mapping[str, str]) -> str | None:
@@ -91,14 +92,17 @@ def _module_of(name: str, owners: Mapping[str, str]) -> str | None:
     return None
 
 
-def isolated_modules(plan: Plan) -> dict[str, str]:
+def isolated_modules(matrix: MatrixRecord, names: Names) -> dict[str, str]:
     """Return the modules that give zeros for all other samples: name -> the source whose own they are.
 
     The name of a whole model is empty, with several models `model_0` and so on.
+
+    Args:
+        matrix: Of a plan.
+        names: `Plan.names`.
     """
-    matrix = plan.matrix
     owned = {name: source for source in isolated_sources(matrix) for name in matrix.reached(source)}
-    owners = _owners(plan.parameters, owned)
+    owners = _owners(names, owned)
     found: dict[str, str] = {}
     for name, owner in owners.items():
         if owner and (module := _module_of(name, owners)) is not None:

@@ -73,6 +73,11 @@ class Plan:
         return tuple(source.name for source in self.policy.sources)
 
     @property
+    def names(self) -> tuple[tuple[str, ...], ...]:
+        """All names of each parameter."""
+        return tuple((one.name, *one.aliases) for one in self.parameters)
+
+    @property
     def matrix(self) -> MatrixRecord:
         """S alone, as it is recorded."""
         shapes = tuple((one.name, one.shape) for one in self.parameters)
@@ -128,7 +133,7 @@ def compile_policy(policy: Policy, parameters: Iterable[TrainedParameter], *, ki
     without = None if default is None else tuple(scale for scale, _ in default)
     shapes = tuple((one.name, one.shape) for one in columns)
     matrix = MatrixRecord(tuple(rows), shapes, scales, levels, without, policy.normalize)
-    refusals += isolation_problems(policy, columns, matrix)
+    refusals += isolation_problems(policy, [(one.name, *one.aliases) for one in columns], matrix)
     if refusals:
         raise GovernanceError(_first_of_each(refusals), "the policy does not fit this model:")
     return Plan(

@@ -263,8 +263,9 @@ def test_steps_that_couple_sources_are_refused():
 
 
 def test_the_modules_of_a_source_are_the_outermost_that_hold_nothing_else():
-    assert isolated_modules(plan_for(Adapted(), *ISOLATED)) == {"adapter": "partner"}
-    assert isolated_modules(plan_for(Adapted())) == {}
+    for rules, found in ((ISOLATED, {"adapter": "partner"}), ((), {})):
+        plan = plan_for(Adapted(), *rules)
+        assert isolated_modules(plan.matrix, plan.names) == found
 
 
 # --- taken out of a checkpoint

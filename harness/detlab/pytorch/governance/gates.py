@@ -59,7 +59,7 @@ def close(models: Sequence[Any], router: Router) -> set[str]:
 
     All modules within such a module that hold a parameter are closed, too: one may be called by itself.
     """
-    gated = isolated_modules(router.plan)
+    gated = isolated_modules(router.plan.matrix, router.plan.names)
     for index, model in enumerate(models) if gated else ():
         start = f"model_{index}" if len(models) > 1 else ""
         for name, module in bare(model).named_modules():
