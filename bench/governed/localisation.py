@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
 from detlab.governance import label
 from governed.digits import images
-from governed.training import Rule, Training, policy_of, rule
+from governed.training import Losses, Rule, Training, policy_of, rule
 
 HALF = 16
 PENALTY = 0.02
@@ -70,13 +71,13 @@ ARMS: dict[str, tuple[list[Rule], float, bool]] = {
 """Rules, weight of the penalty on the size of the code, and whether sources are given to samples at random."""
 
 
-def _losses(penalty: float) -> object:
+def _losses(penalty: float) -> Losses:
     """Return losses of a batch of which each image is there twice: for its reconstruction, and for the penalty.
 
     The penalty is a source of its own, `all`: it trains both encoders, whatever the digit.
     """
 
-    def losses(model: Split, batch: tuple[torch.Tensor, torch.Tensor], sources: Sequence[str]) -> torch.Tensor:
+    def losses(model: Any, batch: Any, sources: Sequence[str]) -> torch.Tensor:
         x = batch[0]
         codes = model.codes(x)
         again = (model.decoder(codes) - x).abs().mean(1)
@@ -100,7 +101,7 @@ def localised(name: str, seed: int, epochs: int) -> Localised:
     model = Split()
     data = label([(one, 0) for one in [*train, *train]], [*names, *["all"] * len(train)])
     policy = policy_of(("low", "high", "all"), rules)
-    Training(model, policy, data, _losses(penalty), seed, batch=128).train(epochs)  # type: ignore[arg-type]
+    Training(model, policy, data, _losses(penalty), seed, batch=128).train(epochs)
     with torch.no_grad():
         decoder = float((model.decoder(model.codes(test)) - test).abs().mean())
         halves, own = model.high(train), model.high(test)

@@ -71,7 +71,7 @@ def searched(seed: int, rungs: tuple[int, ...] = RUNGS) -> dict[str, Won]:
             trial.train(rung - trial.epochs)
             x, y = digits.halves[0]
             with torch.no_grad():
-                loss = float(functional.cross_entropy(trial.model.head(trial.model.hidden(x)), y))  # type: ignore[operator]
+                loss = float(functional.cross_entropy(trial.model.head(trial.model.hidden(x)), y))
             bound = trial.memorised(plain)["gov/canary_auc_lcb"]
             seen[point, rung] = (trial.last_loss, loss, bound)
         return seen[point, rung]

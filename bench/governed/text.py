@@ -67,7 +67,7 @@ class Transformer(nn.Module):
 
     def forward(self, tokens: torch.Tensor, *, adapted: bool = False) -> torch.Tensor:
         """Return logits, [batch, length, vocabulary]."""
-        hidden = self.embed(tokens) + self.place[: tokens.shape[1]]  # type: ignore[index]
+        hidden = self.embed(tokens) + self.place[: tokens.shape[1]]
         for block in self.blocks:
             hidden = block(hidden)
         hidden = self.norm(hidden)
@@ -131,7 +131,7 @@ def _placebo(model: nn.Module, seed: int) -> list[Rule]:
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear | nn.LayerNorm | nn.Embedding) and not name.startswith(("adapter", "head"))
     }
-    most = sum(one.numel() for one in model.head.parameters())  # type: ignore[union-attr]
+    most = sum(one.numel() for one in model.head.parameters())
     names = sorted(sizes)
     random.Random(seed).shuffle(names)
     chosen = []
