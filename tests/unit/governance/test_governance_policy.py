@@ -282,3 +282,11 @@ def test_the_block_as_the_master_writes_it_out_is_the_same_policy_and_plain_json
     assert json.loads(json.dumps(full))["governance"]["sources"][1]["expires"] == "2027-06-30"
     assert Policy.of(full["governance"]).policy_hash == Policy.of(given).policy_hash
     assert "governance" not in resolve({key: value for key, value in raw.items() if key != "governance"})
+
+
+def test_a_config_may_ask_for_isolated_and_not_for_dp_yet():
+    raw = {"searcher": {"name": "single", "metric": "loss"}, "entrypoint": "python3 t.py"}
+    for level, refused in (("isolated", False), ("dp", True)):
+        rules = {"source": "web", "layers": "head", "scale": 1, "level": level}
+        found = [str(one) for one in errors_of(check({**raw, "governance": block(rules)}))]
+        assert bool(found) == refused, found
