@@ -42,7 +42,7 @@ from detlab_hub.services.cluster.refusals import Refusals
 from detlab_hub.services.cluster.unknown_keys import UnknownKeys
 from detlab_hub.services.elastic import provisioning
 from detlab_hub.services.elastic.provisioning import Provisioning
-from detlab_hub.services.experiments import budgets, removal
+from detlab_hub.services.experiments import budgets, cost_stops, removal
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.figures import Figures
 from detlab_hub.services.experiments.suggestions import Drawing, Suggestions
@@ -242,12 +242,13 @@ class Services(ServiceLookup):
         if reachable != self._reachable:
             self._reachable = reachable
             await self.context.write(lambda unit: unit.changed_cluster())
-        due, over, drained, spent, searched, ended, collected, deleted, unmade = await self.context.read(
+        due, over, drained, spent, capped, searched, ended, collected, deleted, unmade = await self.context.read(
             lambda s: (
                 _due(s, now),
                 time_limits.due(s, now),
                 drains.due(s, now),
                 budgets.due(s, now),
+                cost_stops.due(s, now),
                 search_tasks.due(s),
                 [] if self.settings.is_copy else collecting.due(s, now),
                 [] if self.settings.is_copy else collection_tasks.due(s, now),
@@ -259,6 +260,7 @@ class Services(ServiceLookup):
         actions += [partial(time_limits.act, allocation_id=allocation_id) for allocation_id in over]
         actions += [partial(drains.act_on_deadline, agent_id=agent_id) for agent_id in drained]
         actions += [partial(budgets.act, experiment_id=key, reason=reason) for key, reason in spent]
+        actions += [partial(cost_stops.act, cap=cap) for cap in capped]
         actions += [partial(search_tasks.act, experiment_id=key) for key in searched]
         actions += [partial(collecting.act, experiment_id=key) for key in ended]
         actions += [partial(collection_tasks.act, experiment_id=key) for key in collected]

@@ -1,4 +1,4 @@
-"""Shares of users without closed forms and heaps: use by small steps, shares by pouring, the order by looking at all."""
+"""Shares of users without closed forms and heaps: use by small steps, shares by pouring."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def _held(one: UserShare, task: SchedulerTask) -> float:
 
 
 def _with_next(one: UserShare, task: SchedulerTask) -> float:
-    """What is left goes to whom it brings least beyond the share."""
+    """Return the rank by which what is left goes to whom it brings least beyond the share."""
     return one.filled(task.slots)
 
 
