@@ -1,9 +1,9 @@
 """Caps of cost: what a user or a project may cost in a month (UTC), or an experiment in all.
 
 A cap that is reached ends nothing: experiments are paused, with what they saved, and their owners told. What cannot
-pause, as notebooks, goes on, and its owner is told; nothing new starts beyond the cap until it is raised or the month is
-over. Costs follow from rows: those of ended allocations are added up in the transaction that ends them, those of running
-ones are looked up, each at the price that stood when it got its slots.
+pause, as notebooks, goes on, and its owner is told; nothing new starts beyond the cap until it is raised or the month
+is over. Costs follow from rows: those of ended allocations are added up in the transaction that ends them, those of
+running ones are looked up, each at the price that stood when it got its slots.
 """
 
 from __future__ import annotations

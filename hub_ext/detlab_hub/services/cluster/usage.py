@@ -111,7 +111,7 @@ def _shares(
 
 
 def _running(s: Session, caller: Caller) -> list[tuple[str, str, int, float, float]]:
-    """Return (owner, kind, slots, since, price) of the allocations that have slots now and whose usage the caller may read."""
+    """Return (owner, kind, slots, since, price) of the allocations with slots whose usage the caller may read."""
     query = (
         select(
             AllocationRow.owner,
