@@ -54,7 +54,8 @@ class JobView(Wire):
     reason: str = ""
     """Why the first of its tasks waits."""
     estimated_start: float | None = None
-    """When that starts, in seconds since the epoch, if it follows from the maximum times of what runs."""
+    """When that is expected to start, in seconds since the epoch: by the maximum times of what runs, or where there are
+    none by how long completed trials of the same experiment took. null: not known."""
     shortened: list[str] = []
     """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
