@@ -254,7 +254,7 @@ class QuotaList(Wire):
     workspaces: list[WorkspaceQuotaView] = []
     """Of slots, of workspaces: to administrators all, to others those of which they are members."""
     costs: list[CostCapView] = []
-    """Of cost: to administrators all, to others their own and those of what they may read."""
+    """Of cost: to administrators all, to others their own and those of experiments that they may read."""
     currency: str = ""
     """What costs are in, as the administrator calls it."""
 

@@ -540,6 +540,17 @@ class UserShareView(Wire):
     """Seconds."""
 
 
+class IdleGpuView(Wire):
+    """A running trial whose GPUs are at 0 %, by its profiler."""
+
+    user: str
+    experiment_id: int
+    trial_id: int
+    slots: int
+    since: float
+    """Since when, in seconds since the epoch."""
+
+
 class UsageView(Wire):
     """GET usage?first=DAY&last=DAY (also as CSV by `Accept: text/csv`): admins see all, others themselves."""
 
@@ -550,6 +561,8 @@ class UsageView(Wire):
     """`skip` of the next part, or null on the last one."""
     shares: list[UserShareView] = []
     """Of users who hold or want slots in pools with shares of users: to administrators all, to others their own."""
+    idle: list[IdleGpuView] = []
+    """Trials that have held GPUs at 0 % for half an hour, where their profiler reports it."""
     currency: str = ""
     """What costs are in; empty: the administrator gives it no name."""
 

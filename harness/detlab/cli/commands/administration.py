@@ -12,7 +12,7 @@ from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invo
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, duration, moment, say, say_json, table
 from detlab.client.operations import tasks as task_operations
-from detlab.schemas.taskwire import UserShareView
+from detlab.schemas.taskwire import IdleGpuView, UserShareView
 from detlab.visible import no_formula
 
 COMMANDS = {
@@ -85,6 +85,7 @@ def usage(invocation: Invocation, first: object, last: object, as_csv: bool) -> 
         else:
             table(("Day", "User", "Kind", "Slot hours"), [row[:4] for row in rows], right=("Slot hours",))
         _show_shares(found.shares)
+        _show_idle(found.idle)
 
 
 def _show_shares(shares: Sequence[UserShareView]) -> None:
@@ -106,6 +107,14 @@ def _show_shares(shares: Sequence[UserShareView]) -> None:
     ]
     columns = ("Pool", "User", "Held", "Waiting", "Share now", "Slot hours of late", "Half-life")
     table(columns, rows, right=columns[2:])
+
+
+def _show_idle(idle: Sequence[IdleGpuView]) -> None:
+    """Print who holds GPUs that do nothing."""
+    if idle:
+        say("\nGPUs at 0 %:")
+        rows = [(one.user, one.experiment_id, one.trial_id, one.slots, moment(one.since)) for one in idle]
+        table(("User", "Experiment", "Trial", "Slots", "Since"), rows, right=("Experiment", "Trial", "Slots"))
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})

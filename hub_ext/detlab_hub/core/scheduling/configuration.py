@@ -39,6 +39,7 @@ class PoolConfig:
         slots_per_device: Slots into which each device of its agents is divided.
         min_run: For shares of users: seconds that a task runs before its slots may be taken.
         evict_after: For shares of users: seconds that a task waits before it takes slots from others.
+        idle_gpu_warning: Seconds at 0 % after which owners of trials are told that their GPUs are idle; 0: never.
         price: Of a slot for an hour, in the cluster's currency; it counts for what is assigned slots from then on.
     """
 
@@ -52,6 +53,7 @@ class PoolConfig:
     min_run: float = MIN_RUN
     evict_after: float = EVICT_AFTER
     price: float = 0.0
+    idle_gpu_warning: float = 0.0
 
     @property
     def by_users(self) -> bool:
@@ -244,4 +246,5 @@ _KEYS.update(
     min_run=_seconds,
     evict_after=_seconds,
     price=_price,
+    idle_gpu_warning=_seconds,
 )

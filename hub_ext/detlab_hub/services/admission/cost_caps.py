@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict, NotFound
 from detlab.pasted import word
 from detlab.schemas.jobwire import CostCapView, QuotaRequest, QuotaTo
-from detlab.schemas.wire.views import CostView
+from detlab.schemas.wire import CostView, ExperimentState
 from detlab_hub.core.scheduling import Pools
 from detlab_hub.services.base.access import may_read
 from detlab_hub.services.base.callers import Caller
@@ -47,10 +47,16 @@ class CapReached(NamedTuple):
     amount: float
 
     @property
+    def brief(self) -> str:
+        """For whoever may read an experiment: `the cap of user ada is reached`. What others spend is not for them."""
+        return f"the cap of {self.kind} {self.name} is reached"
+
+    @property
     def text(self) -> str:
-        """For people: `the cap of user ada is reached: 12 of 10 in 2030-01`."""
+        """For who is told of it: with amounts, but for projects, as these are others', too."""
         when = "" if self.month == FOR_EVER else f" in {self.month}"
-        return f"the cap of {self.kind} {self.name} is reached: {self.used:.2f} of {self.amount:g}{when}"
+        amounts = "" if self.kind == PROJECT else f": {self.used:.2f} of {self.amount:g}"
+        return f"{self.brief}{amounts}{when}"
 
 
 def put(unit: UnitOfWork, caller: Caller, request: QuotaRequest) -> str | None:
@@ -142,8 +148,10 @@ def _into_month(now: float) -> float:
 
 
 def reached(s: Session, now: float) -> list[CapReached]:
-    """Return the caps that are reached."""
-    rows = _caps(s)
+    """Return the caps that are reached, of experiments only those of active ones."""
+    active = select(ExperimentRow.id).where(ExperimentRow.state == ExperimentState.ACTIVE.value)
+    going = set(s.scalars(active)) if (rows := _caps(s)) else set()
+    rows = [row for row in rows if row.kind != EXPERIMENT or int(row.name) in going]
     running = usage.running_costs(s, PLACED) if rows else []
     used = [(row, _used(s, row.kind, row.name, now, running)) for row in rows]
     return [CapReached(row.kind, row.name, _month(row.kind, now), n, row.amount) for row, n in used if n >= row.amount]
@@ -170,7 +178,7 @@ def check(s: Session, owner: str, now: float, *, project: int | None = None, exp
         if used >= row.amount:
             cap = CapReached(row.kind, row.name, _month(row.kind, now), used, row.amount)
             hint = f"Have an administrator raise it: det quota set --{row.kind} {word(row.name)} --cost AMOUNT"
-            raise Conflict(cap.text, hint=hint)
+            raise Conflict(cap.brief, hint=hint)
 
 
 def planned(config: Mapping[str, Any], pools: Pools, currency: str) -> CostView | None:

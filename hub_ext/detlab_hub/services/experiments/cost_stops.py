@@ -19,6 +19,8 @@ from detlab_hub.store.tables import CostCapRow, ExperimentRow
 _log = logging.getLogger(__name__)
 _MOST_TOLD = 60
 """Alerts of one cap to one person in a minute."""
+EVERY = 5.0
+"""Seconds between two looks."""
 _NAMED = 20
 """Experiments that an alert names."""
 
@@ -53,7 +55,7 @@ def act(unit: UnitOfWork, cap: CapReached) -> None:
     owners: dict[str, list[int]] = {cap.name: []} if cap.kind == USER else {}
     for number in _active(unit.session, cap):
         experiment = unit.experiment(number)
-        experiment.warnings = [*experiment.warnings, f"paused: {cap.text}"]
+        experiment.warnings = [*experiment.warnings, f"paused: {cap.brief}"]
         apply_experiment(unit, experiment, lifecycle.ExperimentPauseRequested())
         unit.changed_experiment(number)
         owners.setdefault(experiment.owner, []).append(number)

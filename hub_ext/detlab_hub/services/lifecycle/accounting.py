@@ -30,7 +30,8 @@ def note(unit: UnitOfWork, row: AllocationRow) -> None:
         return
     ended = unit.now if row.ended_at is None else row.ended_at
     owner, kind = unit.holder(row).payer(unit, row)
-    project = None if row.experiment_id is None else unit.experiment(row.experiment_id).project_id
+    costs = row.price > 0.0 and row.experiment_id is not None
+    project = unit.experiment(row.experiment_id or 0).project_id if costs else None
     for day, seconds in split_by_day(row.assigned_at, ended):
         cost = len(row.slots) * seconds / HOUR * row.price
         usage.add(unit.session, day.isoformat(), owner, kind, len(row.slots) * seconds, cost)

@@ -176,3 +176,23 @@ async def test_a_clock_that_jumps_changes_no_more_than_shares(make_world):
     view = await world.services[Usage].view(ROOT)
     assert all(one.used >= 0.0 and one.share >= 0.0 for one in view.shares)
     assert all(one.cost >= 0.0 and one.slot_hours >= 0.0 for one in view.items)
+
+
+def loafing(launch):
+    """A trial that holds its GPU, and reports that it does nothing with it."""
+    for step in range(1, 100_000):
+        yield ("metrics", "gpu", step, {"gpu_util_0": 0.0 if launch.info.trial_index == 0 else 50.0})
+
+
+async def test_gpus_at_zero_are_found_and_their_owner_is_told_once(make_world):
+    world = await make_world(loafing, pools=pools(idle_gpu_warning=600))
+    await world.add_agent("node", 2)
+    mine = await world.submit(config({**GRID, "max_trials": 2}))
+    await world.steps(5, 0.5)
+    assert (await world.services[Usage].view(ALICE)).idle == []
+    await world.steps(130, 20.0)
+    idle = (await world.services[Usage].view(ALICE)).idle
+    assert [(one.user, one.experiment_id, one.slots) for one in idle] == [("alice", mine.id, 1)]
+    assert (await world.services[Usage].view(BOB)).idle == []
+    (told,) = await rows(world, AlertRow)
+    assert (told.owner, told.trial_id) == ("alice", idle[0].trial_id)
