@@ -8,18 +8,18 @@ running ones are looked up, each at the price that stood when it got its slots.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, NotFound
 from detlab.pasted import word
 from detlab.schemas.jobwire import CostCapView, QuotaRequest, QuotaTo
-from detlab.schemas.wire import CostView, ExperimentState
+from detlab.schemas.wire import CostView
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.core.scheduling import Pools
-from detlab_hub.services.base.access import may_read
+from detlab_hub.services.base.access import knows, may_read
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.lifecycle.accounting import day_of, month_of
@@ -75,7 +75,7 @@ def put(unit: UnitOfWork, caller: Caller, request: QuotaRequest) -> str | None:
     row = unit.session.get(CostCapRow, (request.kind, name))
     if row is not None and row.amount == amount:
         return None
-    if row is None and len(_caps(unit.session)) >= MOST:
+    if row is None and len(usage.caps(unit.session)) >= MOST:
         raise Conflict(f"there are {MOST} caps of cost already", hint="Remove some: det quota list")
     before = "none" if row is None else f"{row.amount:g}"
     made = {"amount": amount, "told": "", "set_by": caller.name, "set_at": unit.now}
@@ -95,7 +95,7 @@ def remove(unit: UnitOfWork, to: QuotaTo) -> bool:
 
 def views(s: Session, caller: Caller, now: float) -> list[CostCapView]:
     """Return the caps that a caller may see, with what is used of them."""
-    rows = [row for row in _caps(s) if _sees(s, caller, row)]
+    rows = [row for row in usage.caps(s) if _sees(s, caller, row)]
     running = usage.running_costs(s, PLACED) if rows else []
     found = []
     for row in rows:
@@ -115,13 +115,9 @@ def views(s: Session, caller: Caller, now: float) -> list[CostCapView]:
 
 
 def _sees(s: Session, caller: Caller, row: CostCapRow) -> bool:
-    if caller.admin or (row.kind == USER and row.name == caller.name):
+    if knows(caller, ObjectKind.USER, row.name if row.kind == USER else ""):
         return True
     return row.kind == EXPERIMENT and may_read(s, caller, int(row.name))
-
-
-def _caps(s: Session) -> Sequence[CostCapRow]:
-    return s.scalars(select(CostCapRow).order_by(CostCapRow.kind, CostCapRow.name)).all()
 
 
 def _month(kind: str, now: float) -> str:
@@ -149,8 +145,8 @@ def _into_month(now: float) -> float:
 
 def reached(s: Session, now: float) -> list[CapReached]:
     """Return the caps that are reached, of experiments only those of active ones."""
-    active = select(ExperimentRow.id).where(ExperimentRow.state == ExperimentState.ACTIVE.value)
-    going = set(s.scalars(active)) if (rows := _caps(s)) else set()
+    rows = usage.caps(s)
+    going = set(usage.active(s)) if any(row.kind == EXPERIMENT for row in rows) else set()
     rows = [row for row in rows if row.kind != EXPERIMENT or int(row.name) in going]
     running = usage.running_costs(s, PLACED) if rows else []
     used = [(row, _used(s, row.kind, row.name, now, running)) for row in rows]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.services.admission import cost_caps
-from detlab_hub.services.admission.cost_caps import FOR_EVER, PROJECT, USER, CapReached
+from detlab_hub.services.admission.cost_caps import FOR_EVER, USER, CapReached
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.lifecycle.transitions import apply_experiment, finish_turn
 from detlab_hub.services.notify.telling import Said, tell
-from detlab_hub.store.tables import CostCapRow, ExperimentRow
+from detlab_hub.store.queries import usage
+from detlab_hub.store.tables import CostCapRow
 
 _log = logging.getLogger(__name__)
 _MOST_TOLD = 60
@@ -30,21 +29,9 @@ def due(s: Session, now: float) -> list[CapReached]:
     found = []
     for cap in cost_caps.reached(s, now):
         row = s.get(CostCapRow, (cap.kind, cap.name))
-        if row is not None and (row.told != cap.month or _active(s, cap)):
+        if row is not None and (row.told != cap.month or usage.active(s, cap.kind, cap.name)):
             found.append(cap)
     return found
-
-
-def _active(s: Session, cap: CapReached) -> list[int]:
-    """Return the active experiments under a cap that run on the cluster."""
-    query = select(ExperimentRow.id, ExperimentRow.config).where(ExperimentRow.state == ExperimentState.ACTIVE.value)
-    if cap.kind == USER:
-        query = query.where(ExperimentRow.owner == cap.name)
-    elif cap.kind == PROJECT:
-        query = query.where(ExperimentRow.project_id == int(cap.name))
-    else:
-        query = query.where(ExperimentRow.id == int(cap.name))
-    return [number for number, config in s.execute(query.order_by(ExperimentRow.id)) if not config.get("unmanaged")]
 
 
 def act(unit: UnitOfWork, cap: CapReached) -> None:
@@ -53,7 +40,7 @@ def act(unit: UnitOfWork, cap: CapReached) -> None:
     if row is None or row.amount > cap.used:
         return  # it was raised or removed meanwhile
     owners: dict[str, list[int]] = {cap.name: []} if cap.kind == USER else {}
-    for number in _active(unit.session, cap):
+    for number in usage.active(unit.session, cap.kind, cap.name):
         experiment = unit.experiment(number)
         experiment.warnings = [*experiment.warnings, f"paused: {cap.brief}"]
         apply_experiment(unit, experiment, lifecycle.ExperimentPauseRequested())

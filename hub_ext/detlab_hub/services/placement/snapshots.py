@@ -41,9 +41,9 @@ from detlab_hub.services.placement.active_rows import (
     preempted_since,
 )
 from detlab_hub.services.placement.remembered import PreviousPassTasks
-from detlab_hub.services.placement.user_usage import in_minimum_run, last_saved, may_evict, used_now
+from detlab_hub.services.placement.user_usage import in_minimum_run, may_evict, used_now
 from detlab_hub.store.prepared import PreparedStatement
-from detlab_hub.store.queries import usage, workspaces
+from detlab_hub.store.queries import checkpoints, usage, workspaces
 from detlab_hub.store.queries.usage import Faded
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, QuotaRow, TaskRow
 
@@ -356,7 +356,7 @@ def _cluster_snapshot(
         seats=seats,
         known=known,
         faded={name: usage.faded(s, name) for name in shared},
-        saved=last_saved(s) if shared else {},
+        saved=checkpoints.last_saved(s) if shared else {},
     )
 
 

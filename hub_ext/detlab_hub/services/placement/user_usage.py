@@ -1,4 +1,4 @@
-"""What a pass over a pool with shares of users goes by: use that fades, minimum runs, and the last checkpoints.
+"""What a pass over a pool with shares of users goes by: use that fades, and minimum runs.
 
 A clock that was set back protects nobody and holds nobody back: a time that is still to come counts as long ago.
 """
@@ -8,31 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from sqlalchemy import func, or_, select
-from sqlalchemy.orm import Session
-
 from detlab_hub.core.scheduling import PoolConfig, decayed_usage
-from detlab_hub.services.placement.active_rows import PLACED, PlacedRow, WaitingRow
-from detlab_hub.store.prepared import PreparedStatement
+from detlab_hub.services.placement.active_rows import PlacedRow, WaitingRow
 from detlab_hub.store.queries.usage import Faded
-from detlab_hub.store.tables import AllocationRow, CheckpointRow
-
-_SAVED = PreparedStatement(
-    select(CheckpointRow.trial_id, func.max(CheckpointRow.created_at))
-    .where(
-        CheckpointRow.trial_id.in_(
-            select(AllocationRow.trial_id).where(
-                or_(*(AllocationRow.state == state for state in PLACED)), AllocationRow.trial_id.is_not(None)
-            )
-        )
-    )
-    .group_by(CheckpointRow.trial_id)
-)
-
-
-def last_saved(s: Session) -> dict[int, float]:
-    """Return when each trial that holds slots committed its last checkpoint, in seconds since the epoch."""
-    return dict(_SAVED.all(s, {}))
 
 
 def used_now(pool: PoolConfig, faded: Iterable[Faded], runs: Iterable[PlacedRow], now: float) -> dict[str, float]:

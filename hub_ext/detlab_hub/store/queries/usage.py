@@ -11,10 +11,18 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
+from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.rights import ObjectKind, Person
 from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.rights import visible
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, FadedUsageRow, ProjectCostRow, SlotUsageRow
+from detlab_hub.store.tables import (
+    AllocationRow,
+    CostCapRow,
+    ExperimentRow,
+    FadedUsageRow,
+    ProjectCostRow,
+    SlotUsageRow,
+)
 
 _USAGE: Table = SlotUsageRow.__table__
 _HOUR = 3600.0
@@ -155,3 +163,19 @@ def add_project_cost(s: Session, project_id: int, month: str, cost: float) -> No
         s.flush()
     else:
         row.cost += cost
+
+
+def caps(s: Session) -> list[CostCapRow]:
+    """Return the caps of cost, by kind and name."""
+    return list(s.scalars(select(CostCapRow).order_by(CostCapRow.kind, CostCapRow.name)))
+
+
+def active(s: Session, kind: str = "", name: str = "") -> list[int]:
+    """Return the active experiments that run on the cluster: all, or those under a cap."""
+    query = select(ExperimentRow.id, ExperimentRow.config).where(ExperimentRow.state == ExperimentState.ACTIVE.value)
+    column = {"user": ExperimentRow.owner, "project": ExperimentRow.project_id, "experiment": ExperimentRow.id}.get(
+        kind
+    )
+    if column is not None:
+        query = query.where(column == (name if kind == "user" else int(name)))
+    return [number for number, config in s.execute(query.order_by(ExperimentRow.id)) if not config.get("unmanaged")]
