@@ -69,21 +69,25 @@ def usage(invocation: Invocation, first: object, last: object, as_csv: bool) -> 
     """
     days = [f"{day:%Y-%m-%d}" if day else None for day in (first, last)]
     found = invocation.client.session.run(task_operations.usage(*days))
-    rows = [(row.day, row.user, row.kind, f"{row.slot_hours:.2f}", f"{row.cost:.2f}") for row in found.items]
+    priced = any(row.cost for row in found.items)
+    rows = [
+        (row.day, row.user, row.kind, f"{row.slot_hours:.2f}", *([f"{row.cost:.2f}"] if priced else []))
+        for row in found.items
+    ]
     if invocation.as_json:
         say_json(found)
     elif as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(("day", "user", "kind", "slot_hours", "cost"))
+        writer.writerow(("day", "user", "kind", "slot_hours", *(["cost"] if priced else [])))
         writer.writerows([no_formula(clean(cell)) for cell in row] for row in rows)
     else:
         if not rows:
             say(f"No slots were used from {found.first} to {found.last}.")
-        elif any(row.cost for row in found.items):
+        elif priced:
             cost = f"Cost ({clean(found.currency)})" if found.currency else "Cost"
             table(("Day", "User", "Kind", "Slot hours", cost), rows, right=("Slot hours", cost))
         else:
-            table(("Day", "User", "Kind", "Slot hours"), [row[:4] for row in rows], right=("Slot hours",))
+            table(("Day", "User", "Kind", "Slot hours"), rows, right=("Slot hours",))
         _show_shares(found.shares)
         _show_idle(found.idle)
 

@@ -149,14 +149,14 @@ def _running(s: Session, caller: Caller) -> list[tuple[str, str, int, float, flo
 
 
 def to_csv(view: UsageView) -> str:
-    """Return a table for spreadsheets: day, user, kind, slot hours, cost."""
+    """Return a table for spreadsheets: day, user, kind, slot hours, and cost if anything cost something."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(["day", "user", "kind", "slot_hours", "cost"])
-    writer.writerows(
-        (item.day, safe_cell(item.user), safe_cell(item.kind), f"{item.slot_hours:.6f}", f"{item.cost:.6f}")
-        for item in view.items
-    )
+    priced = any(item.cost for item in view.items)
+    writer.writerow(["day", "user", "kind", "slot_hours", *(["cost"] if priced else [])])
+    for item in view.items:
+        cost = [f"{item.cost:.6f}"] if priced else []
+        writer.writerow([item.day, safe_cell(item.user), safe_cell(item.kind), f"{item.slot_hours:.6f}", *cost])
     return out.getvalue()
 
 
