@@ -93,8 +93,10 @@ class Quotas(Service):
                     raise NotFound(f"the workspace {to.name[:300]!r} has no quota{of}", hint="det quota list")
                 return _set_of_workspace(unit.session, caller, to.name, None)
             capped = what in (None, "cost") and cost_caps.remove(unit, to)
-            others = what != "cost" and to.kind not in COST_ONLY
-            if not (others and jobs.remove_quota(unit.session, to.kind, to.name, what)) and not capped:
+            gone = (
+                what != "cost" and to.kind not in COST_ONLY and jobs.remove_quota(unit.session, to.kind, to.name, what)
+            )
+            if not gone and not capped:
                 raise NotFound(f"the {to.kind} {to.name!r} has no quota{of}", hint="det quota list")
             return f"no quota{of} any more"
 

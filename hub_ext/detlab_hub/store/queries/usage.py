@@ -130,7 +130,7 @@ def running_costs(s: Session, placed: Collection[str]) -> list[RunningCost]:
     query = query.where(
         AllocationRow.state.in_(placed), AllocationRow.price > 0, AllocationRow.assigned_at.is_not(None)
     )
-    return [RunningCost(*row) for row in s.execute(query)]
+    return [RunningCost(*row[:4], row[4] or 0.0, row[5]) for row in s.execute(query)]
 
 
 def cost_of_experiment(s: Session, experiment_id: int, now: float) -> float:

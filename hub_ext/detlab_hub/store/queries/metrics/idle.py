@@ -50,14 +50,14 @@ def idle_trials(s: Session, now: float, seconds: float) -> list[IdleTrial]:
         AllocationRow.started_at <= now - seconds,
     )
     found = []
-    for row in s.execute(query.order_by(AllocationRow.trial_id)):
-        series = _gpus(s, row[0])
+    for trial_id, experiment_id, owner, pool, run, slots in s.execute(query.order_by(AllocationRow.trial_id)):
+        series = _gpus(s, trial_id or 0)
         if not series or any(last != 0 for _, last in series):
             continue
-        idle = [_since(s, key, row[4], now, seconds) for key, _ in series]
+        idle = [_since(s, key, run, now, seconds) for key, _ in series]
         known = [at for at in idle if at is not None]
         if len(known) == len(idle) and now - max(known) >= seconds:
-            found.append(IdleTrial(*row, max(known)))
+            found.append(IdleTrial(trial_id or 0, experiment_id or 0, owner, pool, run, slots, max(known)))
     return found
 
 
