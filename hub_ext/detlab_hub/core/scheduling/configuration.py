@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from detlab.schemas.expconf import container_defaults
 from detlab_hub.core.scheduling.model import DEFAULT_PRIORITY, Fitting, Pool, Scheduler
 
 DEFAULT_POOL = "default"
@@ -30,6 +31,7 @@ class PoolConfig:
         provider: How agents of the pool are started and stopped, as the elastic pools read it; None: they come and go
             by themselves.
         slots_per_device: Slots into which each device of its agents is divided.
+        task_container_defaults: Laid under the configs of what runs in it, as a part of a config.
     """
 
     name: str
@@ -39,6 +41,7 @@ class PoolConfig:
     patience: float = PATIENCE
     provider: Mapping[str, Any] | None = None
     slots_per_device: int = 1
+    task_container_defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _the_default() -> dict[str, PoolConfig]:
@@ -175,6 +178,13 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return dict(value)
 
 
+def _container_defaults(value: Any) -> Mapping[str, Any]:
+    found, problems = container_defaults.read(value)
+    if problems:
+        raise ValueError("; ".join(f"{one.path} {one.message}".strip() for one in problems))
+    return found
+
+
 _KEYS.update(
     scheduler=_one_of(Scheduler),
     preemption=_flag,
@@ -185,4 +195,5 @@ _KEYS.update(
     patience=_seconds,
     provider=_mapping,
     slots_per_device=_shares,
+    task_container_defaults=_container_defaults,
 )
