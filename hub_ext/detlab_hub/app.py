@@ -27,6 +27,7 @@ import detlab
 from detlab.client.transport.discovery import is_loopback
 from detlab.errors import DetlabError
 from detlab.launch.host.identity import DEFAULT_RANGE, IdentityError, account_name, parse_range, read_uids
+from detlab.schemas.expconf import container_defaults
 from detlab.schemas.runtimes import PROCESS
 from detlab.schemas.storage_types import StorageHolder
 from detlab.schemas.wire import SERVICE_PREFIX

@@ -14,9 +14,9 @@ from detlab.schemas import expconf
 from detlab.schemas.expconf import container_defaults
 from detlab.schemas.wire.workspaces import WorkspaceDefaults
 from detlab_hub.core.rights import ObjectKind
-from detlab_hub.services.admission.configs.parts import masked, unmasked
 from detlab_hub.services.base.access import administers
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.parts import masked, unmasked
 from detlab_hub.services.base.masking import masked_lineage, masked_storage
 from detlab_hub.services.base.settings import Settings
 from detlab_hub.store.tables import WorkspaceRow

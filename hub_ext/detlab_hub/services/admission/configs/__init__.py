@@ -1,5 +1,5 @@
-"""What is laid under configs (templates, defaults of workspace, pool and cluster) and over them (config policies).
+"""What is laid under configs (templates, defaults of workspace, pool and cluster); the use cases of config policies.
 
-`layers` completes what is submitted, `rules` holds every change of what is there to the policies. Nothing here starts
-or ends anything.
+`layers` completes what is submitted. The policies themselves are applied in `base.configs`. Nothing here starts or ends
+anything.
 """

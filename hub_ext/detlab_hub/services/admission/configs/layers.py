@@ -17,12 +17,12 @@ from detlab.schemas.expconf import container_defaults
 from detlab.schemas.wire import GivenView
 from detlab.schemas.wire.configs.templates import CLUSTER as OF_CLUSTER
 from detlab_hub.core.rights import Action
-from detlab_hub.services.admission.configs.parts import EXPERIMENT, TASKS, fitting, masked
-from detlab_hub.services.admission.configs.rules import ConfigRules, rules_for
 from detlab_hub.services.admission.destinations import destination_of
 from detlab_hub.services.admission.workspace_defaults import config_of, container_defaults_of, defaults_of
 from detlab_hub.services.base.access import no_such, person, workspace_for
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.parts import EXPERIMENT, TASKS, fitting, masked
+from detlab_hub.services.base.configs.rules import ConfigRules, rules_for
 from detlab_hub.services.base.settings import Settings
 from detlab_hub.store.queries import workspaces
 from detlab_hub.store.queries.configs import templates
@@ -73,7 +73,9 @@ class ConfigLayers:
         for layer in self.layers:
             self._lay(laid, layer)
         pools = self.settings.pools
-        pool = pools.of(pools.named(str((laid.config.get("resources") or {}).get("resource_pool") or ""), slots(laid.config)))
+        pool = pools.of(
+            pools.named(str((laid.config.get("resources") or {}).get("resource_pool") or ""), slots(laid.config))
+        )
         if pool is not None and pool.task_container_defaults:
             self._lay(laid, ConfigLayer(pool.task_container_defaults, f"pool {pool.name}", containers=True))
         if self.settings.task_container_defaults:
@@ -85,7 +87,9 @@ class ConfigLayers:
         if self.rules.workload == TASKS:
             part = {key: value for key, value in part.items() if key not in _NOT_FOR_TASKS}
         if layer.containers:
-            part = container_defaults.for_runtime(part, str(laid.config.get("runtime") or self.settings.default_runtime))
+            part = container_defaults.for_runtime(
+                part, str(laid.config.get("runtime") or self.settings.default_runtime)
+            )
         if part:
             laid.views += given_views(laid.config, part, layer.source)
             laid.config = expconf.merge(laid.config, part)
@@ -140,8 +144,13 @@ def layers_for(
         layers += [] if row is None else layers_of(s, row)
     if place is not None:
         defaults = defaults_of(place)
-        named = f"workspace {place.owner}/{place.name}" if place.kind != workspaces.PERSONAL else "workspace Uncategorized"
-        layers += [ConfigLayer(config_of(defaults), named), ConfigLayer(container_defaults_of(place), named, containers=True)]
+        named = (
+            f"workspace {place.owner}/{place.name}" if place.kind != workspaces.PERSONAL else "workspace Uncategorized"
+        )
+        layers += [
+            ConfigLayer(config_of(defaults), named),
+            ConfigLayer(container_defaults_of(place), named, containers=True),
+        ]
     rules = rules_for(s, None if place is None else place.id, workload)
     return ConfigLayers(settings, rules, tuple(layer for layer in layers if layer.part))
 

@@ -20,13 +20,13 @@ from detlab.schemas.wire.configs.policies import (
     Workload,
 )
 from detlab_hub.core.rights import Action, ObjectKind
-from detlab_hub.services.admission.configs import parts
 from detlab_hub.services.admission.configs.layers import pool_problem
-from detlab_hub.services.admission.configs.rules import ConfigRule, rule_of
 from detlab_hub.services.admission.workspace_defaults import check_storage
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import administers, check_administers, has_secrets_of, person, workspace_for
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs import parts
+from detlab_hub.services.base.configs.rules import ConfigRule, rule_of
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import jobs, workspaces
@@ -223,7 +223,9 @@ def _running(s: Session, row: ConfigPolicyRow) -> list[Problem]:
     """Return warnings of what holds slots or waits for some beyond the limits: it goes on as it is."""
     limits, found = rule_of(row, ""), set[str]()
     for one in jobs.live(s):
-        if row.workspace_id not in (CLUSTER, one.workspace_id) or (one.task_id is None) != (row.workload == parts.EXPERIMENT):
+        if row.workspace_id not in (CLUSTER, one.workspace_id) or (one.task_id is None) != (
+            row.workload == parts.EXPERIMENT
+        ):
             continue
         slots = max(one.slots_needed, one.max_slots or 0)
         over = limits.max_slots is not None and slots > limits.max_slots
@@ -232,8 +234,12 @@ def _running(s: Session, row: ConfigPolicyRow) -> list[Problem]:
     if not found:
         return []
     what = "experiments" if row.workload == parts.EXPERIMENT else "tasks"
-    said = f"{len(found)} {what} that run or wait are beyond it ({', '.join(sorted(found)[:5])}): they go on as they are"
-    return [Problem("constraints", said, "their next change is held to it; det job update, det experiment pause", "warning")]
+    said = (
+        f"{len(found)} {what} that run or wait are beyond it ({', '.join(sorted(found)[:5])}): they go on as they are"
+    )
+    return [
+        Problem("constraints", said, "their next change is held to it; det job update, det experiment pause", "warning")
+    ]
 
 
 # --- views

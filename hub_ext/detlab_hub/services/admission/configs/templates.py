@@ -19,7 +19,6 @@ from detlab.schemas.wire import ProblemView
 from detlab.schemas.wire.configs.templates import CLUSTER as OF_CLUSTER
 from detlab.schemas.wire.configs.templates import SetTemplate, TemplateList, TemplateView
 from detlab_hub.core.rights import Action, ObjectKind
-from detlab_hub.services.admission.configs import parts
 from detlab_hub.services.admission.configs.layers import chain_of, merged, no_template, place_of, pool_problem
 from detlab_hub.services.admission.workspace_defaults import check_storage, defaults_of
 from detlab_hub.services.base import audit
@@ -33,6 +32,7 @@ from detlab_hub.services.base.access import (
     workspace_for,
 )
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs import parts
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.views import pages
@@ -232,8 +232,10 @@ def _check_changes(s: Session, caller: Caller, row: TemplateRow) -> None:
     try:
         workspace_for(s, caller, str(row.workspace_id), Action.WORKSPACE_EDIT)
     except Forbidden:
-        whose = "the default of its workspace: only admins of that" if _is_default(s, row) else (
-            f"{row.owner}'s: only they and admins of its workspace"
+        whose = (
+            "the default of its workspace: only admins of that"
+            if _is_default(s, row)
+            else (f"{row.owner}'s: only they and admins of its workspace")
         )
         raise Forbidden(
             f"template {row.name!r} is {whose} change it",

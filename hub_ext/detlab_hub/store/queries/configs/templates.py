@@ -12,7 +12,9 @@ from detlab_hub.store.tables import CLUSTER, TemplateRow, WorkspaceRow
 
 def named(s: Session, workspace_id: int, name: str) -> TemplateRow | None:
     """Return the template of a name in a workspace; `CLUSTER`: of the cluster."""
-    return s.scalar(select(TemplateRow).where(TemplateRow.workspace_id == workspace_id, TemplateRow.key == key_of(name)))
+    return s.scalar(
+        select(TemplateRow).where(TemplateRow.workspace_id == workspace_id, TemplateRow.key == key_of(name))
+    )
 
 
 def page(s: Session, viewer: Person, limit: int, after: int | None, workspace_id: int | None = None) -> list[int]:

@@ -43,7 +43,9 @@ def checked(part: Any, *, workload: str | None = None) -> list[Problem]:
     if not isinstance(part, Mapping):
         return [Problem("", "must be a mapping of keys to values")]
     hint = "say it where you submit: --workspace, --project"
-    problems = [Problem(key, "says where something lies, which no other can say for it", hint) for key in _PLACES if key in part]
+    problems = [
+        Problem(key, "says where something lies, which no other can say for it", hint) for key in _PLACES if key in part
+    ]
     rest = {key: value for key, value in part.items() if key not in _PLACES}
     if workload == TASKS:
         return problems + taskconf.check(rest, TaskKind.NOTEBOOK)

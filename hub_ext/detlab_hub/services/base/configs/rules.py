@@ -21,9 +21,8 @@ from detlab.schemas import expconf, taskconf
 from detlab.schemas.expconf.raw.paths import Path, render
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import GivenView
-from detlab_hub.services.admission.configs.parts import EXPERIMENT, TASKS, at, leaves, masked, put
+from detlab_hub.services.base.configs.parts import EXPERIMENT, TASKS, at, leaves, masked, put
 from detlab_hub.services.base.warm_start import as_asked
-from detlab_hub.services.lifecycle.rows import slots_per_trial
 from detlab_hub.store.queries import workspaces
 from detlab_hub.store.tables import CLUSTER, ConfigPolicyRow, ExperimentRow, TaskRow
 
@@ -99,10 +98,11 @@ class ConfigRules:
             return
         resources = config.get("resources") or {}
         key = "slots" if self.workload == TASKS else "slots_per_trial"
-        slots = resources.get("slots") or 0 if self.workload == TASKS else slots_per_trial(config)
+        slots = resources.get(key)
+        default = 0 if self.workload == TASKS else 1
         self._refuse(
             [
-                *self._over_slots(f"resources.{key}", slots),
+                *self._over_slots(f"resources.{key}", default if slots is None else int(slots)),
                 *self._over_slots("resources.max_slots", resources.get("max_slots") or 0),
                 *self._over_priority(resources.get("priority")),
             ]
