@@ -151,8 +151,8 @@ class DetHub(Application):
     ).tag(config=True)
     task_container_defaults = Dict(
         help="What all tasks get that do not say otherwise, by Determined's names: image, environment_variables,"
-        " bind_mounts, shm_size, devices, registry_auth, startup_hook, log_policies and others. A pool's own, in `pools`,"
-        " come before them."
+        " bind_mounts, shm_size, devices, registry_auth, startup_hook, log_policies and others. A pool's own, in"
+        " `pools`, come before them."
     ).tag(config=True)
     default_compute_pool = Unicode("default", help="Pool of trials and tasks with slots that name none.").tag(
         config=True

@@ -74,21 +74,13 @@ def prepare(
         ConfigError: With every mistake, and the warnings; or a config policy does not allow it.
     """
     layers = layers or ConfigLayers(settings, ConfigRules(EXPERIMENT))
-    given: list[GivenView] = []
     raw, problems = raw_of(request) if read is None else read
     if not isinstance(raw, dict):
         raise ConfigError(problems or expconf.check(raw, complete=True))
     raw, masks = with_secrets(raw, forked, layers.blocks, settings.default_checkpoint_storage)
     problems += masks
     _refuse(problems + expconf.check(raw))  # merge trusts its input
-    laid = layers.under(raw, slots_per_trial)
-    raw, given = laid.config, laid.views
-    if settings.default_checkpoint_storage:
-        _refuse(problems + expconf.check(raw))  # merge trusts its input
-        # A block that only says what to keep takes its place from the cluster's default.
-        raw = expconf.merge(raw, {"checkpoint_storage": settings.default_checkpoint_storage})
-    raw, fixed = layers.rules.over(raw)
-    given += fixed
+    raw, given = _laid(raw, layers)
     problems += expconf.check(raw, complete=True)
     _refuse(problems)
     parsed = expconf.parse(raw, complete=True)
@@ -125,6 +117,16 @@ def prepare(
     _refuse(problems)
     warnings = [problem for problem in expconf.in_order(problems) if problem.level == "warning"]
     return PreparedConfig(config, warnings, given)
+
+
+def _laid(raw: dict[str, Any], layers: ConfigLayers) -> tuple[dict[str, Any], list[GivenView]]:
+    """Return a config between its layers and the config policies, and what was given to it."""
+    laid, storage = layers.under(raw, slots_per_trial), layers.settings.default_checkpoint_storage
+    if storage:
+        # A block that only says what to keep takes its place from the cluster's default.
+        laid.config = expconf.merge(laid.config, {"checkpoint_storage": storage})
+    made, fixed = layers.rules.over(laid.config)
+    return made, [*laid.views, *fixed]
 
 
 def _searcher(config: dict[str, Any]) -> Searcher:

@@ -30,8 +30,8 @@ class Moves(Service):
         """Move an experiment: from then on the members of the other workspace see it, and those of this one no more.
 
         Raises:
-            ConfigError: There is no such workspace or project for the caller, or it is archived; or a config policy there
-                does not allow what has not ended.
+            ConfigError: There is no such workspace or project for the caller, or it is archived; or a config policy
+                there does not allow what has not ended.
             Conflict: It is being deleted, or the other workspace has another storage, and it was not said to keep it.
             Forbidden: It is not the caller's to move, or they may put nothing there.
             NotFound: There is no such experiment for the caller.

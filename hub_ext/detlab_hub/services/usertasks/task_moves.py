@@ -28,8 +28,8 @@ class TaskMoves(Service):
         count under the quota of the other one.
 
         Raises:
-            ConfigError: There is no such workspace or project for the caller, or it is archived; or a config policy there
-                does not allow what has not ended.
+            ConfigError: There is no such workspace or project for the caller, or it is archived; or a config policy
+                there does not allow what has not ended.
             Forbidden: It is another user's, or the caller may put nothing there.
             NotFound: There is no such task for the caller.
         """

@@ -263,7 +263,7 @@ def count_of(s: Session, owner: str) -> int:
 def delete_project(s: Session, row: ProjectRow) -> None:
     """Delete a project in which nothing lies.
 
-    Its templates and config policies go with it. Views that its members have, and user tasks that have ended in it, become their owners' alone again.
+    Views that its members have, and user tasks that have ended in it, become their owners' alone again.
     """
     s.execute(update(TaskRow).where(TaskRow.project_id == row.id).values(project_id=None, workspace_id=None))
     s.execute(update(SavedViewRow).where(SavedViewRow.project_id == row.id).values(project_id=None))
@@ -274,7 +274,8 @@ def delete_project(s: Session, row: ProjectRow) -> None:
 def delete_workspace(s: Session, row: WorkspaceRow) -> None:
     """Delete a workspace in which nothing lies, with its members and projects.
 
-    Its templates and config policies go with it. Views that its members have, and user tasks that have ended in it, become their owners' alone again.
+    Its templates and config policies go with it. Views that its members have, and user tasks that have ended in it,
+    become their owners' alone again.
     """
     s.execute(update(TaskRow).where(TaskRow.workspace_id == row.id).values(workspace_id=None, project_id=None))
     s.execute(delete(MemberRow).where(MemberRow.workspace_id == row.id))

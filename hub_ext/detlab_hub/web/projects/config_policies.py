@@ -21,7 +21,7 @@ class ConfigPolicies(Guarded):
 
     @needs("write", cross_site="xsrf", action=Action.CONFIG_POLICY_SET)
     async def put(self, body: SetPolicy) -> PolicyView:
-        """Set a config policy, which replaces the one before. It ends nothing; the reply warns of what runs beyond it."""
+        """Set a config policy, which replaces the one before. It ends nothing; the reply names what runs beyond it."""
         return await self.services[ConfigPoliciesService].set(self.person, body)
 
     @needs("write", cross_site="xsrf", action=Action.CONFIG_POLICY_REMOVE)

@@ -63,3 +63,5 @@ class SetTemplate(PersonRequest):
     base: str = Field("", max_length=TEMPLATE_CHARS)
     """A template of the same place or of the cluster that is laid under it; empty: none."""
     description: str = Field("", max_length=DESCRIPTION_CHARS)
+    create: bool = False
+    """Whether one that is there already is left alone, and the request refused."""

@@ -1,4 +1,4 @@
-"""What is laid under a config, from the nearest: a template with what it stands on, the workspace, the pool, the cluster.
+"""What is laid under a config, the nearest first: a template with what it stands on, workspace, pool, cluster.
 
 A config's own values come first, then those of each layer in this order; config policies are merged over all of it.
 """

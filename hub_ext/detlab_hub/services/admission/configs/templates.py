@@ -1,8 +1,8 @@
 """Templates: named parts of configs that people lay under what they submit.
 
-One lies in a workspace, whose members see it and whose editors use it, or is the cluster's, for everybody. What it holds
-runs as whoever uses it: so it is changed by who made it and by admins of the workspace alone, each submit shows what it
-gave, and whoever may use it has its credentials in their tasks.
+One lies in a workspace, whose members see it and whose editors use it, or is the cluster's, for everybody. What it
+holds runs as whoever uses it: so it is changed by who made it and by admins of the workspace alone, each submit shows
+what it gave, and whoever may use it has its credentials in their tasks.
 """
 
 from __future__ import annotations
@@ -100,6 +100,8 @@ class Templates(Service):
                 row = TemplateRow(workspace_id=place, key=workspaces.key_of(wanted.name), name=wanted.name, version=0)
                 row.owner, row.config = person(caller).name, {}
                 s.add(row)
+            elif wanted.create:
+                raise Conflict(f"there is a template {wanted.name!r} already", hint="det template set replaces it")
             else:
                 _check_changes(s, caller, row)
             mine = has_secrets_of(caller, row.set_by or row.owner)
