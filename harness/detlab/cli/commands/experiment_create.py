@@ -95,7 +95,12 @@ def create(
     """
     keys = {"name": name, "workspace": workspace, "project": project_of(project, project_id)}
     named = template_name(template)
-    raw = _config(config, template if named is None else None, overrides, {key: text for key, text in keys.items() if text is not None})
+    raw = _config(
+        config,
+        template if named is None else None,
+        overrides,
+        {key: text for key, text in keys.items() if text is not None},
+    )
     _check(raw, config)
     bundle = pack(directory, includes)
     quiet = invocation.as_json

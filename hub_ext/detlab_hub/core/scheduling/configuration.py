@@ -128,7 +128,8 @@ def _read_pool(name: str, settings: Any, errors: list[str]) -> PoolConfig:
         try:
             read[key] = reader(value)
         except ValueError as error:
-            errors.append(f"pools[{name!r}][{key!r}]: {error}, not {value!r}")
+            shown = "" if reader is _container_defaults else f", not {value!r}"  # it may hold a password
+            errors.append(f"pools[{name!r}][{key!r}]: {error}{shown}")
     rules = {key: read.pop(key) for key in ("scheduler", "preemption", "fitting", "heterogeneous") if key in read}
     return PoolConfig(name, Pool(**rules), **read)
 

@@ -12,7 +12,7 @@ from detlab.cli.commands.projects.options import workspace_option
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.failures import problem_line
-from detlab.cli.output.printing import clean, moment, note, say
+from detlab.cli.output.printing import clean, moment, note, say, say_yaml
 from detlab.client.operations.configs import policies
 from detlab.client.submission import config_mapping
 from detlab.schemas.wire.configs.policies import PolicyView, Workload
@@ -24,10 +24,10 @@ _WORKLOAD = click.argument("workload", type=click.Choice(_WORKLOADS))
 
 @click.group(name="config-policies", cls=LazyGroup)
 def config_policies() -> None:
-    """What every config is held to: values that are merged over it, and limits beyond which it is refused.
+    """Hold every config to values that are merged over it, and to limits beyond which it is refused.
 
-    Those of experiments and of tasks (notebooks, shells, commands, TensorBoards) are set apart. The cluster's come before
-    a workspace's, both before the user.
+    Those of experiments and of tasks (notebooks, shells, commands, TensorBoards) are set apart. The cluster's come
+    before a workspace's, both before the user.
 
     \b
     Examples:
@@ -56,14 +56,12 @@ def describe(invocation: Invocation, workload: Workload, workspace: str | None) 
     if found.set_at is None:
         say(f"There is no config policy {_of(found)}.")
         return
-    from detlab.schemas.expconf.raw.dumping import dump_yaml
-
     shown = {
         "invariant_config": found.invariant_config,
         "constraints": found.constraints.model_dump(exclude_none=True),
     }
     say(f"# {_of(found)}, set by {clean(found.set_by)} {moment(found.set_at)}")
-    say(clean(dump_yaml({key: value for key, value in shown.items() if value}), keep="\n").rstrip())
+    say_yaml({key: value for key, value in shown.items() if value})
 
 
 @config_policies.command(name="set")
@@ -76,8 +74,8 @@ def set_command(invocation: Invocation, workload: Workload, file: str, workspace
     """Set a config policy from a YAML file, which replaces the one before.
 
     FILE (`-` for standard input) has `invariant_config`, a part of a config that is merged over each one, and
-    `constraints`: `resources.max_slots`, and `priority_limit`, the best priority. Nothing that runs is ended or changed;
-    what runs beyond it is named.
+    `constraints`: `resources.max_slots`, and `priority_limit`, the best priority. Nothing that runs is ended or
+    changed; what runs beyond it is named.
 
     \b
     Examples:

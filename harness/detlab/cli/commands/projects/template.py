@@ -11,7 +11,7 @@ from detlab.cli.commands.projects.options import workspace_option
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.failures import problem_line
-from detlab.cli.output.printing import clean, facts, moment, note, say, table
+from detlab.cli.output.printing import clean, facts, moment, note, say, say_yaml, table
 from detlab.client.operations.configs import templates
 from detlab.client.submission import config_text
 from detlab.schemas.wire.configs.templates import TemplateView
@@ -26,8 +26,8 @@ _DESCRIPTION = click.option("--description", default="", metavar="TEXT", help="W
 def template() -> None:
     """Named parts of configs: a config's own values come first, lists are joined.
 
-    One lies in your personal workspace, in one that is shared, or is the cluster's; `WORKSPACE:NAME` names it everywhere,
-    NAME alone one of the workspace that you submit to, of your own, or of the cluster.
+    One lies in your personal workspace, in one that is shared, or is the cluster's; `WORKSPACE:NAME` names it
+    everywhere, NAME alone one of the workspace that you submit to, of your own, or of the cluster.
 
     \b
     Examples:
@@ -75,8 +75,6 @@ def describe(invocation: Invocation, name: str, *, merged: bool) -> None:
       det template describe gpu
       det template describe ada/vision:a100 --merged
     """
-    from detlab.schemas.expconf.raw.dumping import dump_yaml
-
     found = invocation.client.session.run(templates.template(name))
     if invocation.answered(found):
         return
@@ -89,7 +87,7 @@ def describe(invocation: Invocation, name: str, *, merged: bool) -> None:
     ]
     facts([(key, clean(value)) for key, value in rows if value])
     say("")
-    say(clean(dump_yaml((found.merged if merged else found.config) or {}), keep="\n").rstrip())
+    say_yaml((found.merged if merged else found.config) or {})
 
 
 @template.command(name="set")

@@ -95,7 +95,7 @@ class ConfigLayers:
             laid.config = expconf.merge(laid.config, part)
 
     def blocks(self, key: str) -> Iterator[Mapping[str, Any]]:
-        """Yield the blocks of a key that layers give, the nearest first: their secrets are given anew to each config."""
+        """Yield the blocks of a key that layers give, whose secrets are given to each config anew."""
         pools = (pool.task_container_defaults for pool in self.settings.pools.by_name.values())
         for part in (*(layer.part for layer in self.layers), *pools, self.settings.task_container_defaults):
             if isinstance(block := part.get(key), Mapping):
