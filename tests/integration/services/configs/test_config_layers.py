@@ -113,9 +113,7 @@ async def test_those_of_a_workspace_are_masked_and_not_lost_when_others_are_chan
     await services.edit(ALICE, "alice/lab", EditWorkspace(defaults=changed))  # whose right it is to change the pool
     reply = await world.services[Experiments].create(
         BOB,
-        CreateExperiment(
-            config=config(workspace="alice/lab", runtime="docker", environment={"image": {"cpu": "x"}})
-        ),
+        CreateExperiment(config=config(workspace="alice/lab", runtime="docker", environment={"image": {"cpu": "x"}})),
     )
     row = world.store.read_sync(lambda s: s.get_one(ExperimentRow, reply.experiment.id))
     assert row.config["environment"]["registry_auth"]["password"] == "hunter22"

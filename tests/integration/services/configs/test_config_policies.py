@@ -1,4 +1,4 @@
-"""Config policies: invariants are merged in and shown, limits refuse with the rule's own text, nothing that runs ends."""
+"""Config policies: invariants are merged in and shown, limits refuse with the rule's own text, nothing is ended."""
 
 from __future__ import annotations
 
@@ -184,11 +184,13 @@ async def test_what_runs_against_a_new_policy_goes_on_and_its_next_change_is_hel
     world = await lab(make_world)
     made = (await submit(world, dry=False, resources={"slots_per_trial": 1, "priority": 10})).experiment
     told = await policy(world, {"max_restarts": 1}, resources={"max_slots": 1}, priority_limit=20)
-    assert [f"1 experiments that run or wait are beyond it ({made.id})" in one.message for one in told.warnings] == [True]
+    assert [f"1 experiments that run or wait are beyond it ({made.id})" in one.message for one in told.warnings] == [
+        True
+    ]
     view = await world.services[Experiments].get(BOB, made.id)
     assert (view.state, view.priority, view.config["max_restarts"]) == (ExperimentState.ACTIVE, 10, 5)
     jobs = world.services[Jobs]
-    with pytest.raises(ConfigError, match="constraints.priority_limit: 20"):
+    with pytest.raises(ConfigError, match=r"constraints\.priority_limit: 20"):
         await jobs.update(BOB, str(made.id), JobUpdate(priority=11))
     assert (await jobs.update(BOB, str(made.id), JobUpdate(weight=2))).weight == 2
     assert (await jobs.update(BOB, str(made.id), JobUpdate(priority=25))).priority == 25
