@@ -10,7 +10,7 @@ from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
-@route("config-policies", relayed=True)
+@route("config-policies")
 class ConfigPolicies(Guarded):
     """What a cluster or a workspace holds every config to."""
 

@@ -31,7 +31,7 @@ class TemplateQuery(Wire):
     """`WORKSPACE:NAME`, `cluster:NAME`, or the name of one of the caller's own, or of the cluster."""
 
 
-@route("templates", relayed=True)
+@route("templates")
 class Templates(Guarded):
     """Named parts of configs that are laid under what is submitted."""
 
@@ -46,7 +46,7 @@ class Templates(Guarded):
         return await self.services[TemplatesService].set(self.person, body)
 
 
-@route("templates/one", relayed=True)
+@route("templates/one")
 class Template(Guarded):
     """One template."""
 
