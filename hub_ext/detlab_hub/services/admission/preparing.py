@@ -22,7 +22,7 @@ from detlab.schemas.wire import CreateExperiment, GivenView, ProblemView
 from detlab_hub.core.scheduling import DEFAULT_PRIORITY
 from detlab_hub.core.searchers import Searcher, SearcherConfigError, make_searcher
 from detlab_hub.services.admission.bundles import may_use
-from detlab_hub.services.admission.configs.layers import ConfigLayers
+from detlab_hub.services.admission.configs.layers import ConfigLayers, with_sources
 from detlab_hub.services.admission.forking import ForkedExperiment, with_secrets
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.configs.parts import EXPERIMENT
@@ -81,7 +81,7 @@ def prepare(
     problems += masks
     _refuse(problems + expconf.check(raw))  # merge trusts its input
     raw, given = _laid(raw, layers)
-    problems += expconf.check(raw, complete=True)
+    problems += with_sources(expconf.check(raw, complete=True), given)
     _refuse(problems)
     parsed = expconf.parse(raw, complete=True)
     runtime = parsed.runtime or settings.default_runtime

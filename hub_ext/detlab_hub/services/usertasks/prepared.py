@@ -15,7 +15,7 @@ from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import GivenView, ProblemView
 from detlab_hub.core.scheduling import DEFAULT_PRIORITY
 from detlab_hub.services.admission import feasibility
-from detlab_hub.services.admission.configs.layers import ConfigLayers, layers_for
+from detlab_hub.services.admission.configs.layers import ConfigLayers, layers_for, with_sources
 from detlab_hub.services.admission.destinations import destination_of
 from detlab_hub.services.admission.preparing import named_images
 from detlab_hub.services.base import references
@@ -75,7 +75,8 @@ def _completed(
     problems = [one for one in problems if one.level == "warning"]
     laid = layers.under(value or {}, lambda config: _slots(config, kind))
     value, fixed = layers.rules.over(laid.config)
-    problems += [one for one in taskconf.check(value, kind) if one not in problems]
+    found = with_sources(taskconf.check(value, kind), [*laid.views, *fixed])
+    problems += [one for one in found if one not in problems]
     _refuse(problems)
     config = taskconf.parse(value, kind)
     made = config.model_dump(mode="json")

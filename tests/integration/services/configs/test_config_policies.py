@@ -95,6 +95,15 @@ async def test_merged_twice_an_invariant_stands_once(make_world):
     assert given(second) == []
 
 
+async def test_an_error_that_an_invariant_makes_is_told_as_its_own(make_world):
+    world = await lab(make_world)
+    await policy(world, {"searcher": {"max_trials": 4}})
+    with pytest.raises(ConfigError) as refused:  # a search by `single` has no such key
+        await submit(world)
+    (problem,) = [one for one in refused.value.problems if one.path == "searcher.max_trials"]
+    assert "it comes from config policy of the cluster" in problem.hint
+
+
 async def test_a_limit_is_what_says_nothing_and_refuses_what_is_beyond_it(make_world):
     pools, _ = read_pools({"default": {"priority": 30}})
     world = await lab(make_world, pools=pools)
@@ -106,8 +115,8 @@ async def test_a_limit_is_what_says_nothing_and_refuses_what_is_beyond_it(make_w
         ("resources.priority", 40, "config policy of the cluster"),
     ]
     made = await submit(world, dry=False)
-    row = made.experiment
-    assert (row.priority, row.config["resources"]["max_slots"]) == (40, 4)
+    row = world.store.read_sync(lambda s: s.get_one(ExperimentRow, made.experiment.id))
+    assert (row.priority, row.max_slots, row.config["resources"]["max_slots"]) == (40, 4, 4)
     with pytest.raises(ConfigError, match="a config policy does not allow this") as refused:
         await submit(world, resources={"slots_per_trial": 8, "max_slots": 9, "priority": 39})
     assert problems(refused) == {
@@ -187,8 +196,8 @@ async def test_what_runs_against_a_new_policy_goes_on_and_its_next_change_is_hel
     assert [f"1 experiments that run or wait are beyond it ({made.id})" in one.message for one in told.warnings] == [
         True
     ]
-    view = await world.services[Experiments].get(BOB, made.id)
-    assert (view.state, view.priority, view.config["max_restarts"]) == (ExperimentState.ACTIVE, 10, 5)
+    row = world.store.read_sync(lambda s: s.get_one(ExperimentRow, made.id))
+    assert (row.state, row.priority, row.config["max_restarts"]) == (ExperimentState.ACTIVE, 10, 5)
     jobs = world.services[Jobs]
     with pytest.raises(ConfigError, match=r"constraints\.priority_limit: 20"):
         await jobs.update(BOB, str(made.id), JobUpdate(priority=11))

@@ -163,10 +163,10 @@ async def test_a_template_stands_on_another_and_a_loop_is_refused_by_name(make_w
     await put(world, "mine", {})
     with pytest.raises(Conflict, match="others may see"):
         await put(world, "c", {}, workspace="lab", base="alice/Uncategorized:mine")
-    for number in range(14):
+    for number in range(13):
         await put(world, f"deep{number}", {}, workspace="lab", base=f"deep{number - 1}" if number else "b")
     with pytest.raises(Conflict, match="more than 16"):
-        await put(world, "too-deep", {}, workspace="lab", base="deep13")
+        await put(world, "too-deep", {}, workspace="lab", base="deep12")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ async def test_the_default_template_of_a_workspace_is_under_each_experiment_that
         {"bind_mounts": [{"host_path": "/home", "container_path": "/home"}]},
         {"checkpoint_storage": {"type": "s3", "bucket": "b", "endpoint_url": "http://mallory"}},
         {"resources": {"devices": ["/dev/kvm:/dev/kvm"]}},
-        {"slurm": {"sbatch_args": ["--prolog=x"]}},
+        {"slurm": {"sbatch_args": ["--partition=x"]}},
         {"runtime": "process"},
     ],
 )

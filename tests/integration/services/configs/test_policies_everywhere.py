@@ -22,8 +22,8 @@ from detlab.schemas.wire.continuing import ContinueExperiment
 from detlab.schemas.wire.projects import MoveExperiment, MoveTask
 from detlab.schemas.wire.storage import GcPolicy, GcRequest
 from detlab_hub.core.scheduling import read_pools
-from detlab_hub.services import HubCaller
 from detlab_hub.services.admission.configs.policies import ConfigPolicies
+from detlab_hub.services.base.callers import HubCaller
 from detlab_hub.services.batches.batches import ManyExperiments
 from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.experiments.continuing import Continuing
@@ -60,7 +60,7 @@ class Place:
 
     async def fill(self) -> None:
         self.live = (await self.world.submit(config(RANDOM, retention_policy={"log_retention_days": 30}))).id
-        whole = config({"name": "single", "metric": "loss"}, resources={"slots_per_trial": 1, "priority": 10})
+        whole = config(RANDOM, resources={"slots_per_trial": 1, "priority": 10})
         self.ended = (await self.world.submit(whole)).id
         await self.world.services[Experiments].kill(ALICE, self.ended)
         await self.world.steps(4)

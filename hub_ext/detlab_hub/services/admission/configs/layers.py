@@ -263,6 +263,17 @@ def _lacking(raw: Any, given: Mapping[str, Any], path: str) -> Iterator[tuple[st
             yield f"{path}{key}", value
 
 
+def with_sources(problems: Sequence[Problem], given: Sequence[GivenView]) -> list[Problem]:
+    """Say of mistakes in values that the submitter has not given where these come from."""
+    sources = {one.path: one.source for one in given}
+    found = []
+    for one in problems:
+        source = sources.get(one.path)
+        hint = f"it comes from {source}" + (f"; {one.hint}" if one.hint else "")
+        found.append(one if source is None else Problem(one.path, one.message, hint, one.level))
+    return found
+
+
 def pool_problem(settings: Settings, part: Mapping[str, Any], path: str = "") -> Sequence[Problem]:
     """Return what is wrong with the pool that a part names."""
     resources = part.get("resources")
