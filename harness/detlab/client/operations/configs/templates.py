@@ -25,8 +25,8 @@ def template(name: str) -> Flow[TemplateView]:
 def set_template(name: str, config: Mapping[str, Any] | str, **more: Any) -> Flow[TemplateView]:
     """Make or replace a template; `more` are further fields of `SetTemplate`."""
     with valid_request():
-        text = config if isinstance(config, str) else None
-        body = SetTemplate(name=name, config=None if text is not None else dict(config), config_yaml=text, **more)
+        said: dict[str, Any] = {"config_yaml": config} if isinstance(config, str) else {"config": dict(config)}
+        body = SetTemplate(name=name, **said, **more)
     return one(Call("PUT", "templates", json=body, parse=_template))
 
 

@@ -146,8 +146,8 @@ def _restored(written: Any, shown: Any, before: Any, place: Path) -> tuple[Any, 
     if isinstance(written, Mapping):
         made, problems = {}, []
         for key, value in written.items():
-            below = [one.get(key) if isinstance(one, Mapping) else None for one in (shown, before)]
-            made[key], found = _restored(value, *below, (*place, str(key)))
+            there, kept = (one.get(key) if isinstance(one, Mapping) else None for one in (shown, before))
+            made[key], found = _restored(value, there, kept, (*place, str(key)))
             problems += found
         return made, problems
     if isinstance(written, list):
@@ -155,7 +155,7 @@ def _restored(written: Any, shown: Any, before: Any, place: Path) -> tuple[Any, 
         entries, problems = [], []
         for index, value in enumerate(written):
             pair = next((one for one in known if one[0] == value), (None, None))
-            entry, found = _restored(value, *pair, (*place, index))
+            entry, found = _restored(value, pair[0], pair[1], (*place, index))
             entries.append(entry)
             problems += found
         return entries, problems
