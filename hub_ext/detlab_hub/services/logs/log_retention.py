@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.logwire import KeepLogs, KeepLogsReply
@@ -26,9 +25,8 @@ from detlab_hub.services.base.configs.parts import EXPERIMENT
 from detlab_hub.services.base.configs.rules import rules_for
 from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.store.queries.configs import policies
 from detlab_hub.store.queries.logs import cuts
-from detlab_hub.store.queries.statements import chunks
-from detlab_hub.store.tables import ExperimentRow
 
 _log = logging.getLogger(__name__)
 STEPS_PER_SWEEP = 200
@@ -112,10 +110,7 @@ def _check_policies(s: Session, ids: Sequence[int], days: int | None) -> None:
     Raises:
         ConfigError: One does.
     """
-    places: set[int | None] = set()
-    for part in chunks(ids):
-        places.update(s.scalars(select(ExperimentRow.workspace_id).where(ExperimentRow.id.in_(part)).distinct()))
-    for place in places:
+    for place in policies.places_of(s, ids):
         rules_for(s, place, EXPERIMENT).check_change({}, {"retention_policy.log_retention_days": days})
 
 

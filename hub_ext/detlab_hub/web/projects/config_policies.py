@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from detlab.schemas.wire.configs.policies import PolicyQuery, PolicyView, SetPolicy
+from detlab.schemas.wire.configs.config_policies import PolicyQuery, PolicyView, SetPolicy
 from detlab_hub.core.rights import Action
-from detlab_hub.services.admission.configs.policies import ConfigPolicies as ConfigPoliciesService
+from detlab_hub.services.admission.configs.config_policies import ConfigPolicies as ConfigPoliciesService
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs

@@ -12,10 +12,10 @@ from detlab.schemas.expconf.raw.secret_keys import MASK
 from detlab.schemas.jobwire import JobUpdate
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskKind
 from detlab.schemas.wire import CreateExperiment, CreateExperimentReply, ExperimentState
-from detlab.schemas.wire.configs.policies import PolicyQuery, PolicyView, SetPolicy
+from detlab.schemas.wire.configs.config_policies import PolicyQuery, PolicyView, SetPolicy
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services import Caller
-from detlab_hub.services.admission.configs.policies import ConfigPolicies
+from detlab_hub.services.admission.configs.config_policies import ConfigPolicies
 from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.queue.jobs import Jobs

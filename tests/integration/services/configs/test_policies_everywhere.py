@@ -17,12 +17,12 @@ from detlab.schemas.logwire import KeepLogs
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import CreateExperiment, SteerSearch
 from detlab.schemas.wire.batches import BatchRequest
-from detlab.schemas.wire.configs.policies import SetPolicy
+from detlab.schemas.wire.configs.config_policies import SetPolicy
 from detlab.schemas.wire.continuing import ContinueExperiment
 from detlab.schemas.wire.projects import MoveExperiment, MoveTask
 from detlab.schemas.wire.storage import GcPolicy, GcRequest
 from detlab_hub.core.scheduling import read_pools
-from detlab_hub.services.admission.configs.policies import ConfigPolicies
+from detlab_hub.services.admission.configs.config_policies import ConfigPolicies
 from detlab_hub.services.base.callers import HubCaller
 from detlab_hub.services.batches.batches import ManyExperiments
 from detlab_hub.services.checkpoints.collecting import Collecting

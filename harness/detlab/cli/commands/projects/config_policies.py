@@ -13,9 +13,9 @@ from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.failures import problem_line
 from detlab.cli.output.printing import clean, moment, note, say, say_yaml
-from detlab.client.operations.configs import policies
+from detlab.client.operations.configs import config_policies as policies
 from detlab.client.submission import config_mapping
-from detlab.schemas.wire.configs.policies import PolicyView, Workload
+from detlab.schemas.wire.configs.config_policies import PolicyView, Workload
 
 COMMANDS = {"config-policies": "Config policies: what a cluster or a workspace holds every config to."}
 _WORKLOADS: tuple[Workload, ...] = get_args(Workload)

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem
@@ -24,6 +23,7 @@ from detlab.schemas.wire import GivenView
 from detlab_hub.services.base.configs.parts import EXPERIMENT, TASKS, at, leaves, masked, put
 from detlab_hub.services.base.warm_start import as_asked
 from detlab_hub.store.queries import workspaces
+from detlab_hub.store.queries.configs import policies
 from detlab_hub.store.tables import CLUSTER, ConfigPolicyRow, ExperimentRow, TaskRow
 
 REFUSED = "a config policy does not allow this"
@@ -230,11 +230,7 @@ class ConfigRules:
 
 def rules_for(s: Session, workspace_id: int | None, workload: str) -> ConfigRules:
     """Load the policies that hold in a workspace; None: in a personal one, where only the cluster's do."""
-    places = [CLUSTER] if workspace_id is None else [CLUSTER, workspace_id]
-    query = select(ConfigPolicyRow).where(
-        ConfigPolicyRow.workspace_id.in_(places), ConfigPolicyRow.workload == workload
-    )
-    rows = sorted(s.scalars(query), key=lambda row: row.workspace_id)
+    rows = policies.holding(s, workspace_id, workload)
     names = workspaces.references(s, {row.workspace_id for row in rows} - {CLUSTER})
     return ConfigRules(workload, tuple(rule_of(row, names.get(row.workspace_id, "")) for row in rows))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from detlab.client.operations.experiments import one
 from detlab.client.transport.calls import Call, Flow, model, valid_request
-from detlab.schemas.wire.configs.policies import PolicyView, SetPolicy, Workload
+from detlab.schemas.wire.configs.config_policies import PolicyView, SetPolicy, Workload
 
 _policy = model(PolicyView)
 

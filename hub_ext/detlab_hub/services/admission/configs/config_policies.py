@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, Forbidden, Problem
 from detlab.schemas import expconf
 from detlab.schemas.expconf.raw.paths import render
 from detlab.schemas.wire import ProblemView
-from detlab.schemas.wire.configs.policies import (
+from detlab.schemas.wire.configs.config_policies import (
     PolicyConstraints,
     PolicyQuery,
     PolicyView,
@@ -30,6 +29,7 @@ from detlab_hub.services.base.configs.rules import ConfigRule, rule_of
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import jobs, workspaces
+from detlab_hub.store.queries.configs import policies
 from detlab_hub.store.tables import CLUSTER, ConfigPolicyRow, WorkspaceRow
 
 REFUSED = "this cannot be a config policy"
@@ -179,7 +179,7 @@ def _against(invariant: Mapping[str, Any], limits: ConfigRule, whose: str) -> It
 
 def _beside(s: Session, row: ConfigPolicyRow) -> list[Problem]:
     """Return where a policy and those above or below it contradict each other: errors where nothing could run."""
-    rows = s.scalars(select(ConfigPolicyRow).where(ConfigPolicyRow.workload == row.workload)).all()
+    rows = policies.of_workload(s, row.workload)
     names = workspaces.references(s, {one.workspace_id for one in rows} - {CLUSTER})
     rules = {one.workspace_id: rule_of(one, names.get(one.workspace_id, "")) for one in rows}
     cluster = rules.get(CLUSTER)
