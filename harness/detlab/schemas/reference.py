@@ -34,8 +34,8 @@ An experiment is described by a YAML mapping with the keys of Determined 0.38. T
 
 ## Merging
 
-A template, and below it what workspace, pool and cluster give, is merged under the config; invariants of config policies
-are merged over it by the same rules, as if they were the config and it the template:
+A template, and below it what workspace, pool and cluster give, is merged under the config; invariants of config
+policies are merged over it by the same rules, as if they were the config and it the template:
 
 - scalars: the config wins; mappings: recursively; lists: the template's entries, then the config's;
 - one hyperparameter is never mixed of two, only nested groups recurse;

@@ -223,7 +223,7 @@ def _running(s: Session, row: ConfigPolicyRow) -> list[Problem]:
     """Return warnings of what holds slots or waits for some beyond the limits: it goes on as it is."""
     limits, found = rule_of(row, ""), set[str]()
     for one in jobs.live(s):
-        if row.workspace_id not in (CLUSTER, one.workspace_id) or (one.task_id is None) != (
+        if row.workspace_id not in (CLUSTER, one.workspace_id) or (one.kind is None) != (
             row.workload == parts.EXPERIMENT
         ):
             continue
