@@ -192,7 +192,6 @@ def test_kill_9_of_the_agent_leaves_tasks_running_and_they_are_readopted(
     assert slot
 
 
-@pytest.mark.soak
 def test_an_agent_that_stands_still_below_the_lost_threshold_is_not_shot(
     fragile: Cluster, lab: Lab, witness: Trial
 ) -> None:
@@ -295,7 +294,6 @@ def test_i4_every_acknowledged_metric_is_readable_exactly_once_after_all_of_this
     assert said | {view.steps_completed} == set(range(1, view.steps_completed + 1)), "no line of output is lost either"
 
 
-@pytest.mark.soak
 def test_det_down_in_the_middle_of_a_search_and_det_up_goes_on(fragile: Cluster, lab: Lab) -> None:
     config = small_search("interrupted")
     # Slow enough that a trial still trains when `det down` comes: its eight steps take four seconds.
@@ -354,7 +352,7 @@ def test_i2_a_slot_had_at_most_one_live_owner_at_any_time(lab: Lab) -> None:
         for slot in json.loads(row["slots"]):
             held.setdefault(slot, []).append((row["assigned_at"], row["ended_at"]))
     assert len(held) == 3
-    assert sum(len(spans) for spans in held.values()) >= 12
+    assert sum(len(spans) for spans in held.values()) >= 20
     for spans in held.values():
         spans.sort()
         for (_, ended), (assigned, _) in itertools.pairwise(spans):
