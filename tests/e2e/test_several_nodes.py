@@ -146,6 +146,7 @@ dist.init_process_group("gloo")
 total = torch.ones(1) * (dist.get_rank() + 1)
 dist.all_reduce(total)
 print("rank", dist.get_rank(), "of", dist.get_world_size(), "on", os.environ["DET_AGENT_ID"], "sum", int(total))
+dist.destroy_process_group()
 """
 
 

@@ -44,7 +44,7 @@ DIED = "its process ended without saying so: it was killed, or ran out of memory
 MEDIA_AT_ONCE = 20
 """Objects of a process that are sent before its records have their turn again."""
 MOST_SAID = 20
-_MEDIA_FACTS = ("key", "step", "place", "kind", "media_type", "caption", "logged_at")
+_MEDIA_FACTS = ("key", "step", "place", "kind", "media_type", "caption")
 _ALIVE = b'{"records":[]}'
 _NOT_BEGUN = frozenset({404, 409})
 
@@ -213,7 +213,9 @@ class RunDelivery:
             body = facts.with_suffix(".bin")
             try:
                 told = json.loads(facts.read_text(encoding="utf-8"))
-                self._master.put_media(stream.run_id, {name: told[name] for name in _MEDIA_FACTS}, body)
+                known = {name: told[name] for name in _MEDIA_FACTS}
+                since = {"logged_at": told["logged_at"]} if "logged_at" in told else {}  # earlier code left none
+                self._master.put_media(stream.run_id, {**known, **since}, body)
                 stream.heard_at = self._clock()
             except (OSError, ValueError, KeyError, TypeError) as error:  # sent by somebody else, or changed
                 self._say_dropped(f"{facts.name} cannot be read: {type(error).__name__}: {error}")

@@ -192,7 +192,6 @@ def test_kill_9_of_the_agent_leaves_tasks_running_and_they_are_readopted(
     assert slot
 
 
-@pytest.mark.soak
 def test_an_agent_that_stands_still_below_the_lost_threshold_is_not_shot(
     fragile: Cluster, lab: Lab, witness: Trial
 ) -> None:
@@ -295,7 +294,6 @@ def test_i4_every_acknowledged_metric_is_readable_exactly_once_after_all_of_this
     assert said | {view.steps_completed} == set(range(1, view.steps_completed + 1)), "no line of output is lost either"
 
 
-@pytest.mark.soak
 def test_det_down_in_the_middle_of_a_search_and_det_up_goes_on(fragile: Cluster, lab: Lab) -> None:
     config = small_search("interrupted")
     # Slow enough that a trial still trains when `det down` comes: its eight steps take four seconds.

@@ -29,7 +29,7 @@ SAID = {
     "GET runs/{run_id}/media": {"who": ["read"], "query": ["after", "at", "key", "kind", "limit", "step"]},
     "PUT runs/{run_id}/media": {
         "who": ["write"],
-        "query": ["caption", "key", "kind", "media_type", "place", "step"],
+        "query": ["caption", "key", "kind", "logged_at", "media_type", "place", "step"],
     },
     "GET runs/{run_id}/media/keys": {"who": ["read"], "query": ["skip"]},
     "GET runs/{run_id}/media/steps": {"who": ["read"], "query": ["after", "key"]},

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.hub
 SAID = {
     "PUT task/media": {
         "who": ["task"],
-        "query": ["caption", "key", "kind", "media_type", "place", "step"],
+        "query": ["caption", "key", "kind", "logged_at", "media_type", "place", "step"],
     },
     "GET trials/{trial_id}/media": {"who": ["read"], "query": ["after", "at", "key", "kind", "limit", "step"]},
     "GET trials/{trial_id}/media/keys": {"who": ["read"], "query": ["skip"]},

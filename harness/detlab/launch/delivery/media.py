@@ -26,7 +26,7 @@ POLL = 0.5
 PATIENCE = 300.0
 """Seconds without an answer of the master after which an ended task stops waiting to send what is left."""
 _MOST_FACTS = 64 * 1024
-_FACTS = ("key", "step", "place", "kind", "media_type", "caption", "logged_at")
+_FACTS = ("key", "step", "place", "kind", "media_type", "caption")
 
 
 class FileTransport(Protocol):
@@ -133,7 +133,9 @@ class MediaSender:
         try:
             with open_regular(facts) as stream:
                 told = json.loads(stream.read(_MOST_FACTS))
-            query = urlencode({name: told[name] for name in _FACTS})
+            known = {name: told[name] for name in _FACTS}
+            since = {"logged_at": told["logged_at"]} if "logged_at" in told else {}  # not in what earlier code has left
+            query = urlencode({**known, **since})
             file = open_regular(body)
         except (OSError, ValueError, KeyError, TypeError) as error:  # something else has changed the folder
             self._say_once("spool", f"a file in the spool cannot be read: {type(error).__name__}: {error}")

@@ -219,8 +219,11 @@ async def test_a_run_goes_on_by_its_id_and_its_steps_do(place: Place) -> None:
 
 
 async def test_two_processes_of_one_run_keep_all_of_both(place: Place) -> None:
+    # As ranks do, they wait for each other before they train: one that begins after the other has ended is another run.
     (place.folder / "rank.py").write_text(
-        "import detlab as det, sys\nrank = sys.argv[1]\ndet.init(id='ranks', code=False)\n"
+        "import detlab as det, pathlib, sys, time\nrank = sys.argv[1]\ndet.init(id='ranks', code=False)\n"
+        "pathlib.Path(f'begun{rank}').touch()\n"
+        "while not pathlib.Path(f'begun{1 - int(rank)}').exists():\n    time.sleep(0.02)\n"
         "for step in range(300):\n    det.log({f'rank{rank}/loss': step})\n"
     )
     ranks = [await place.start(PYTHON, "rank.py", str(rank)) for rank in range(2)]

@@ -47,10 +47,19 @@ CONFIG = {
 }
 DIGEST = "sha256:" + hashlib.sha256(b"x").hexdigest()
 FILES = {"model.pt": {"size": 1, "digest": DIGEST}}
+MATRIX = {
+    "sources": ["a"],
+    "parameters": [["w", [1]]],
+    "scales": [[1.0]],
+    "levels": [["direct"]],
+    "default": None,
+    "normalize": "global",
+}
 VERSION = {"files": [{"path": "model.pt", "size": 1, "digest": DIGEST}]}
 NOT_FOR_IT = {
     "PUT task/outputs/{name}",
     "POST task/rendezvous",
+    "POST task/checkpoints/{uuid}/verification",
     "POST task/ranks",
     "POST task/certificate",
     "GET task/search",
@@ -174,6 +183,8 @@ def bodies_of(trial: int) -> dict[str, dict[str, Any]]:
         "POST task/preempt": {},
         "POST task/preempt/ack": {},
         "POST task/checkpoints": {"json": commit},
+        "POST task/checkpoints/{uuid}/verification": {"json": {"manifest_digest": DIGEST, "s_hash": DIGEST}},
+        "PUT task/governance/matrix": {"json": {"matrix": MATRIX}},
         "PUT task/metadata": {"json": {"who": "an attempt"}},
         "POST task/token": {},
         "PUT task/outputs/{name}": octets(b"x"),

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 from detlab.cli.invocation import Invocation
 from detlab.cli.output.printing import clean, facts, moment, say, settings, size, table, wants_csv
 from detlab.client.registry.facts import VersionFacts, is_evaluation
+from detlab.schemas.wire.governance.evidence import SourceSummary
 from detlab.schemas.wire.registry import Comparison, Difference, LabelMove, LineageGraph, ModelView, VersionView
 
 _log = logging.getLogger(__name__)
@@ -194,6 +195,11 @@ def _table_of_versions(found: Sequence[VersionView], columns: Sequence[_Column],
     table([name for name, _ in columns], rows, right=("Version", "Experiment", "Step", *right))
 
 
+def _source(source: SourceSummary) -> str:
+    closed = "" if source.reached else ", seen, but closed to all layers"
+    return f"{source.name}: {source.samples} samples, {source.license}{closed}"
+
+
 def print_version(view: VersionView) -> None:
     """Print one version with its lineage."""
     lineage = view.lineage
@@ -210,6 +216,7 @@ def print_version(view: VersionView) -> None:
             ("hyperparameters", settings(lineage.hyperparameters, most=400)),
             ("code", lineage.bundle_digest),
             ("data", settings(lineage.data, most=400)),
+            ("trained on", "; ".join(_source(one) for one in lineage.governed.sources) if lineage.governed else ""),
             ("starts from", ", ".join(lineage.parents)),
             ("packages", str(len(lineage.environment)) if lineage.environment else ""),
             ("registered", moment(view.created_at)),
