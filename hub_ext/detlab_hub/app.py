@@ -146,7 +146,7 @@ class DetHub(Application):
         key_trait=Unicode(),
         help='Resource pools beside `default`, and how each is scheduled: {"gpu": {"scheduler": "priority",'
         ' "preemption": True, "fitting": "best", "heterogeneous": False, "description": "...",'
-        ' "priority": 42, "patience": 300.0}}. `default` may be among them.',
+        ' "priority": 42, "patience": 300.0, "governance": {"levels": ["direct"]}}}. `default` may be among them.',
     ).tag(config=True)
     default_compute_pool = Unicode("default", help="Pool of trials and tasks with slots that name none.").tag(
         config=True

@@ -38,7 +38,7 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
         "DATA": "give the data set that was trained on, or begin a new experiment from the checkpoint",
         "STATE": "the checkpoint cannot be continued bit by bit: begin a new experiment from it",
         "PROFILE": "the weights are not those that were measured: restore the checkpoint from a copy",
-        "ENV": "update detlab where it runs to the version that made the checkpoint",
+        "ENV": "update detlab where it runs, or choose a pool that enforces the policy: det governance agents",
         "CANARY": "docs/how-to/govern-what-sources-train.md says what canaries need; without them memorisation is not"
         " measured: take governance.canaries out",
         "COVER": "label the samples that have no declared source, or lower governance.constraints.provenance_coverage",

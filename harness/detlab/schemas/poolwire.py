@@ -37,6 +37,8 @@ class PoolView(Wire):
     """Seconds of waiting after which later tasks of the same priority do not overtake any more."""
     slots_per_device: int = 1
     """Number of slots that each device of its agents is divided into."""
+    enforces: list[str] = Field(default_factory=list)
+    """What at least one of its connected agents enforces of policies now, such as gov.direct@1."""
     elastic: bool = False
     """A provider starts and stops its agents."""
     takes: list[str] = Field(default_factory=list)

@@ -29,6 +29,8 @@ export interface AgentView {
   memory_asked: number;
   refused: string | null;
   note: string;
+  enforces: string[];
+  attestation: string;
 }
 
 /** A page of alerts, the newest first. */
@@ -1184,6 +1186,7 @@ export interface PoolView {
   priority: number;
   patience: number;
   slots_per_device: number;
+  enforces: string[];
   elastic: boolean;
   takes: string[];
   agents: number;

@@ -30,7 +30,7 @@ export function task(id: string, over: Partial<TaskView> = {}): TaskView {
 export function agent(id: string, over: Partial<AgentView> = {}): AgentView {
   return {
     id, state: 'connected', version: '0.1.0', address: '127.0.0.1', serves_user: null, running: 1, last_seen: NOW,
-    enabled: true, mode: 'enabled', cpus: null, memory: null, cpus_asked: 0, memory_asked: 0, refused: null, note: '', drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: NOW,
+    enabled: true, mode: 'enabled', cpus: null, memory: null, cpus_asked: 0, memory_asked: 0, refused: null, note: '', enforces: [], attestation: '', drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: NOW,
     slots: ['0', '1'].map(slot => ({
       id: slot, kind: 'cpu', name: 'CPU', uuid: null, allocation_id: slot === '0' ? '1.r.1' : null, enabled: true, note: '', memory: 0,
       device: '', shares: 1

@@ -17,6 +17,7 @@ from detlab.governance.sources import rows_of
 from detlab.pytorch.governance.engines import route
 from detlab.pytorch.governance.guard import GradientGuard, Watch
 from detlab.pytorch.governance.meter import Meter
+from detlab.pytorch.governance.preflight import PreflightResult, try_layers
 from detlab.pytorch.governance.router import Router
 from detlab.pytorch.parallel.unwrapping import bare, plain_name
 
@@ -72,6 +73,7 @@ class Governed:
         self.plan = plan
         self._device = next(iter(parameters.values())).device
         self._parameters = parameters
+        self._models = models
         self._router = Router(plan, parameters, self._device)
         routed = route(models, self._router, parameters, plan.policy.engine)
         self.meter = Meter(plan, self._device, routed)
@@ -87,6 +89,10 @@ class Governed:
         self._first_size = 0
         self._step_counts = [0] * (len(plan.sources) + 1)
         self._stepped = True
+
+    def preflight(self) -> PreflightResult:
+        """Try each routed layer on made-up inputs; nothing of the training changes. Before the first batch alone."""
+        return try_layers(self._models, self._router, self._parameters)
 
     # --- batches
 

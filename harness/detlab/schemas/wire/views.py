@@ -81,6 +81,10 @@ class AgentView(Wire):
     """Why the master did not accept its last connection, for administrators."""
     note: str = ""
     """What its cluster says of it, for people: why nothing new starts there, that it does not answer, or will come."""
+    enforces: list[str] = []
+    """What it enforces of policies now, such as gov.direct@1."""
+    attestation: str = ""
+    """`fresh`, `stale`, or why it does not count, for people."""
 
 
 class ClusterView(Wire):

@@ -6,6 +6,7 @@
 from detlab_hub.core.scheduling.configuration import DEFAULT_POOL, PoolConfig, Pools, read_pools
 from detlab_hub.core.scheduling.fair_share import by_fair_share, by_turns
 from detlab_hub.core.scheduling.gc_pause import without_collection
+from detlab_hub.core.scheduling.governing import GovernedPool, read_governance
 from detlab_hub.core.scheduling.handover import divide, hand_over
 from detlab_hub.core.scheduling.labels import LabelRule, Preference, preferences_of, rule_of
 from detlab_hub.core.scheduling.model import (

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from detlab_hub.core.scheduling.governing import GovernedPool, read_governance
 from detlab_hub.core.scheduling.model import DEFAULT_PRIORITY, Fitting, Pool, Scheduler
 
 DEFAULT_POOL = "default"
@@ -30,6 +31,7 @@ class PoolConfig:
         provider: How agents of the pool are started and stopped, as the elastic pools read it; None: they come and go
             by themselves.
         slots_per_device: Slots into which each device of its agents is divided.
+        governance: What it enforces of policies.
     """
 
     name: str
@@ -39,6 +41,7 @@ class PoolConfig:
     patience: float = PATIENCE
     provider: Mapping[str, Any] | None = None
     slots_per_device: int = 1
+    governance: GovernedPool = field(default_factory=GovernedPool)
 
 
 def _the_default() -> dict[str, PoolConfig]:
@@ -71,6 +74,11 @@ class Pools:
     def of(self, name: str) -> PoolConfig | None:
         """Return the pool of this name, None if it does not exist."""
         return self.by_name.get(name)
+
+    def governance_in(self, name: str) -> GovernedPool:
+        """Return what the pool enforces of policies; of one that does not exist, nothing."""
+        pool = self.by_name.get(name)
+        return read_governance(None) if pool is None else pool.governance
 
     def shares_in(self, name: str) -> int:
         """Return into how many slots the devices of the pool's agents are divided; 1 if there is no such pool."""
@@ -185,4 +193,5 @@ _KEYS.update(
     patience=_seconds,
     provider=_mapping,
     slots_per_device=_shares,
+    governance=read_governance,
 )

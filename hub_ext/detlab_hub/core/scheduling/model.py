@@ -85,6 +85,7 @@ class Agent:
         host_memory: Bytes of main memory that they may request together.
         runtimes: How it can run tasks: process, docker.
         serves_user: The one user whose tasks it runs; None for any user.
+        enforces: What it can enforce of a policy, as its pool declares and it has attested.
     """
 
     id: str
@@ -99,6 +100,7 @@ class Agent:
     host_memory: int = UNBOUNDED
     runtimes: frozenset[str] = frozenset({"process", "docker"})
     serves_user: str | None = None
+    enforces: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ class Constraints(NamedTuple):
         labels: (name, value) of labels that all agents must have.
         required: Rules that must hold for their labels.
         preferred: Rules that should hold for them, but no task waits for that.
+        requires: What they must be able to enforce of a policy.
     """
 
     slot_type: str = ""
@@ -142,6 +145,7 @@ class Constraints(NamedTuple):
     labels: frozenset[tuple[str, str]] = frozenset()
     required: frozenset[LabelRule] = frozenset()
     preferred: frozenset[Preference] = frozenset()
+    requires: frozenset[str] = frozenset()
 
 
 ANYWHERE = Constraints()

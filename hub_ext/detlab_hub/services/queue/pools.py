@@ -70,6 +70,7 @@ def _view(pool: PoolConfig, nodes: list[Node], closed: Collection[str]) -> PoolV
         priority=pool.priority,
         patience=pool.patience,
         slots_per_device=pool.slots_per_device,
+        enforces=sorted(frozenset[str]().union(*(node.enforces for node in heard))),
         elastic=pool.provider is not None,
         agents=len(heard),
         agents_away=len(nodes) - len(heard),

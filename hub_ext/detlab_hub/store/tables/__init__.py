@@ -40,7 +40,7 @@ from detlab_hub.store.tables.experiments import (
 )
 from detlab_hub.store.tables.finding import SavedViewRow
 from detlab_hub.store.tables.gangs import PartRow
-from detlab_hub.store.tables.governance import EvidenceRow, LedgerRow, MatrixRow, SigningKeyRow
+from detlab_hub.store.tables.governance import EvidenceRow, LedgerRow, MatrixRow, PreflightRow, SigningKeyRow
 from detlab_hub.store.tables.media import MediaRow
 from detlab_hub.store.tables.metrics import (
     ExperimentMetric,

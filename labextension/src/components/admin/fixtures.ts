@@ -7,7 +7,7 @@ export const HOSTILE = '<img src=x onerror=alert(1)>';
 export function agent(over: Partial<AgentView> = {}): AgentView {
   return {
     id: 'node-1', state: 'connected', version: '0.1.0', address: '10.0.0.7', serves_user: null, running: 1, last_seen: 1e9,
-    enabled: true, mode: 'enabled', cpus: null, memory: null, cpus_asked: 0, memory_asked: 0, refused: null, note: '', drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: 1e9,
+    enabled: true, mode: 'enabled', cpus: null, memory: null, cpus_asked: 0, memory_asked: 0, refused: null, note: '', enforces: [], attestation: '', drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: 1e9,
     slots: ['0', '1', '2', '3'].map(id => ({ id, kind: 'cpu', name: 'EPYC', uuid: null, allocation_id: null, enabled: true, note: '', memory: 0, device: '', shares: 1 })),
     ...over
   };

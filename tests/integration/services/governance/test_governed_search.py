@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from governed_world import declared
 from services_scripted import Op, World, config, report
 from sqlalchemy import select
 
@@ -32,7 +33,7 @@ def memorising(launch: Launch) -> Iterator[Op]:
 
 
 async def test_a_trial_that_memorises_is_stopped_with_the_numbers_and_the_winner_is_trained_once_more(make_world):
-    world: World = await make_world(memorising)
+    world: World = await make_world(memorising, pools=declared())
     await world.add_agent()
     points = [{"lr": 0.05}, {"lr": 0.001}]
     searcher = {"name": "random", "metric": "loss", "max_trials": 2, "starting_points": points}
@@ -55,7 +56,7 @@ async def test_a_report_without_what_the_policy_bounds_is_refused(make_world):
         yield report(1, loss=0.5)
         yield ("exit", 0)
 
-    world: World = await make_world(silent)
+    world: World = await make_world(silent, pools=declared())
     await world.add_agent()
     made = await world.submit(config(governance=GOVERNANCE))
     view = await world.finish(made.id)

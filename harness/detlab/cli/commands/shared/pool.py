@@ -151,6 +151,7 @@ def _explain(found: PoolView) -> None:
             ("priority", f"{found.priority} of what names none"),
             ("patience", duration(found.patience)),
             ("agents", f"{found.agents}{away}{closed}"),
+            ("enforces", ", ".join(found.enforces)),
             ("shares", f"each device is {found.slots_per_device} slots" if found.slots_per_device > 1 else ""),
             ("elastic", "yes" if found.elastic else ""),
             ("placed by", "" if found.batch is None else f"{found.batch.name}, in its own queue"),
