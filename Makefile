@@ -132,8 +132,8 @@ bench-backends: setup-test  ## what a cluster costs that an agent speaks for: on
 	@sh tests/testbed/kubernetes/build.sh
 	$(BIN)/python bench/backends.py --check $(BENCH_ARGS)
 
-.PHONY: $(PLAIN_BENCHES:%=bench-%) bench-search_quality
-$(PLAIN_BENCHES:%=bench-%) bench-search_quality: setup-test  # bench-client, bench-ingest, …: each script's --help says what it measures
+.PHONY: $(PLAIN_BENCHES:%=bench-%) bench-search_quality bench-governance
+$(PLAIN_BENCHES:%=bench-%) bench-search_quality bench-governance: setup-test  # bench-client, bench-ingest, …: each script's --help says what it measures
 	$(BIN)/python bench/$(@:bench-%=%).py --check $(BENCH_ARGS)
 
 bench-peers: $(PEERS:%=$(VENV)-bench-%/.installed)  ## what the benches measure beside us, each in its own environment

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from detlab.cli.commands.registry.ablate import ablate
 from detlab.cli.commands.registry.evidence import keys, verify, who
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.printing import table
@@ -210,5 +211,5 @@ def _one_of(value: Any) -> Any:
     return value.get("base", 10) ** least if value["type"] == "log" and isinstance(least, int | float) else least
 
 
-for one in (keys, verify, who):
+for one in (ablate, keys, verify, who):
     governance.add_command(one)

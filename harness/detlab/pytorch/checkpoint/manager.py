@@ -354,6 +354,7 @@ class Checkpointing:
         return {
             "models_state_dict": shard.models,
             "optimizers_state_dict": shard.optimizers,
+            **context._optimizer_names(),
             "lr_schedulers_state_dict": context._schedulers_state(),
             "scaler_state_dict": context._scaler_state(),
             "callbacks": self._callbacks.state(),

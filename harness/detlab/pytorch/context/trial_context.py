@@ -319,7 +319,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, Gove
         if governed is None:
             strategy.reduce_gradients(facts, self._aggregation_frequency)
         else:
-            governed.before_step()
+            governed.before_step(optimizer, self._auto_scaler if scaler is None else scaler)
             strategy.reduce_gradients(facts, 1)
             governed.reduce(facts.parameters(), batches=self._aggregation_frequency, average=facts.average)
             clip_grads = governed.apart(clip_grads)

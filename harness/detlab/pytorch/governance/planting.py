@@ -88,6 +88,7 @@ class Canaries:
 
     Attributes:
         secret: 32 bytes; who knows it knows which canaries are trained on.
+        measuring: The source whose canaries are looked at now; None: those of no source alone.
 
     Raises:
         GovernanceError: CANARY: the policy has no canaries, or the secret is too short.
@@ -104,6 +105,7 @@ class Canaries:
         self._policy = policy
         self._config = policy.canaries
         self._sets: list[_SourceCanaries] = []
+        self.measuring: str | None = None
 
     @property
     def commitment(self) -> str:
@@ -154,7 +156,13 @@ class Canaries:
         """
         if not self._sets:
             raise GovernanceError.of("CANARY", "no canaries are planted: plant(dataset) comes before training")
-        found = [one.losses(losses, batch_size, self._config.candidates) for one in self._sets]
+        found = []
+        try:
+            for one in self._sets:
+                self.measuring = one.source
+                found.append(one.losses(losses, batch_size, self._config.candidates))
+        finally:
+            self.measuring = None
         if refused := [*leaks(found), *needs(self._policy.constraints, found)]:
             raise GovernanceError(refused, "memorisation cannot be measured:")
         return canary_report(found, self._config, self.commitment)
@@ -170,7 +178,7 @@ class _SourceCanaries:
         seen = [*bases, *(dataset[index] for index in indices[::step][:LOOKED_AT])]
         self._craft: Craft = craft_for(seen, of._config.kind, _own_craft(dataset), drawn.source)
         rng = generator(of.secret, "content", drawn.source)
-        self._source = drawn.source
+        self.source = drawn.source
         self._bases = bases
         self.made = [self._craft.make(base, rng) for base in bases]
         self._secret = of.secret
@@ -179,7 +187,7 @@ class _SourceCanaries:
 
     def losses(self, losses: SampleLosses, batch_size: int, candidates: int) -> CanaryLosses:
         """Return the losses of all canaries, and the rank of each among its variants."""
-        rng = generator(self._secret, "variants", self._source)
+        rng = generator(self._secret, "variants", self.source)
         others = [
             self._craft.variants(made, base, rng, candidates - 1)
             for made, base in zip(self.made, self._bases, strict=True)
@@ -198,7 +206,7 @@ class _SourceCanaries:
         ranks = [rank(one, rest[at * fewest : (at + 1) * fewest]) for at, one in enumerate(own)] if fewest else []
         half = self._count
         return CanaryLosses(
-            self._source,
+            self.source,
             own[:half],
             own[half:],
             ranks[:half],

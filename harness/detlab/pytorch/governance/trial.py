@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,6 +40,7 @@ class GovernedTrial:
     """Of `TrainingPosition`, the part beside this one."""
     device: Any
     models: list[Any]
+    optimizers: list[Any]
 
     def __init__(self) -> None:
         self._canaries: Canaries | None = None
@@ -57,6 +59,17 @@ class GovernedTrial:
             return None
         return [self._source_of(index) for index in self._sample_ids]
 
+    @contextlib.contextmanager
+    def serving(self, source: str) -> Iterator[None]:
+        """Open the modules of an isolated source in a validation, where they give zeros otherwise.
+
+        Args:
+            source: Its name; all samples that run meanwhile count as its own. Without a policy nothing happens. Not a
+                method of Determined.
+        """
+        with contextlib.nullcontext() if self._governed is None else self._governed.serving(source):
+            yield
+
     def _use_data(self, loader: Any) -> None:
         """Take note of the training data."""
         dataset = getattr(loader, "dataset", None)
@@ -69,6 +82,12 @@ class GovernedTrial:
         """Train under a policy from now on."""
         self._governed = governed
         self._recorder = None if governed is None else SegmentRecorder(governed.plan)
+
+    def _optimizer_names(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of which optimizer has which parameters; nothing without a policy."""
+        if self._governed is None:
+            return {}
+        return {"optimizer_parameters": [self._governed.names_in(one) for one in self.optimizers]}
 
     def _begin_governed(self, epoch: int) -> None:
         if self._governed is not None:
@@ -128,7 +147,9 @@ class GovernedTrial:
 
         def losses(samples: Sequence[Any]) -> list[float]:
             batch = collate(list(samples))
-            return self._read_losses(trial, to_device(batch, self.device) if moves else batch, len(samples))
+            assert self._governed is not None  # `_plant` has looked
+            with self._governed.serving(canaries.measuring):
+                return self._read_losses(trial, to_device(batch, self.device) if moves else batch, len(samples))
 
         size = self._canary_loader.batch_size or 64
         report: dict[str, Any] = {}

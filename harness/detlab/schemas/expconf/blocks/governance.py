@@ -135,7 +135,8 @@ class GovernanceConfig(Block):
     level: Level = Field(
         "direct",
         description="`direct`: a source's loss adds exactly nothing to gradients that are closed to it. It may still"
-        " have an influence, through parameters that are open to it. `isolated` and `dp` are not there yet.",
+        " have an influence, through parameters that are open to it. `isolated`: what it trains is its own, in modules"
+        " that give zeros for other samples, and no other parameter depends on it. `dp` is not there yet.",
     )
     engine: Literal["auto", "fused", "dual", "microbatch"] = Field(
         "auto",

@@ -106,9 +106,10 @@ def _rules(block: dict[str, Any], names: list[Any]) -> Iterator[Problem]:
                 yield Problem(f"{path}.layers", f"no depth is called {layers[1:]!r}", hint)
         else:
             yield from _pattern(f"{path}.layers", layers)
-        if rule.get("level") == "isolated" and block.get("clip") == "global":
+        if "isolated" in (rule.get("level"), block.get("level")) and block.get("clip") == "global":
             message = "clips the gradients of all sources together, which couples them: `isolated` needs per_group"
             yield Problem(f"{_WHERE}.clip", message, "leave `clip` out")
+            break
     if block.get("rules") in (None, []) and block.get("default") != "allow":
         message = "are missing, and the default denies: no source may train anything"
         yield Problem(f"{_WHERE}.rules", message, 'begin with {source: "*", layers: ".*", scale: 1.0}')

@@ -137,7 +137,7 @@ def _governance(config: ExperimentConfig) -> Iterator[Problem]:
     levels = [("governance.level", policy.level)]
     levels += [(f"governance.rules[{index}].level", rule.level or "direct") for index, rule in enumerate(policy.rules)]
     for path, level in levels:
-        if level != "direct":
+        if level == "dp":
             yield Problem(path, f"`{level}` cannot be enforced yet", "write direct, and read what it does not promise")
     if policy.engine == "microbatch":
         yield Problem("governance.engine", "`microbatch` is not there yet", "write auto")
