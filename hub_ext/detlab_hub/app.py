@@ -27,6 +27,7 @@ import detlab
 from detlab.client.transport.discovery import is_loopback
 from detlab.errors import DetlabError
 from detlab.launch.host.identity import DEFAULT_RANGE, IdentityError, account_name, parse_range, read_uids
+from detlab.schemas.expconf import container_defaults
 from detlab.schemas.runtimes import PROCESS
 from detlab.schemas.storage_types import StorageHolder
 from detlab.schemas.wire import SERVICE_PREFIX
@@ -147,6 +148,11 @@ class DetHub(Application):
         help='Resource pools beside `default`, and how each is scheduled: {"gpu": {"scheduler": "priority",'
         ' "preemption": True, "fitting": "best", "heterogeneous": False, "description": "...",'
         ' "priority": 42, "patience": 300.0, "governance": {"levels": ["direct"]}}}. `default` may be among them.',
+    ).tag(config=True)
+    task_container_defaults = Dict(
+        help="What all tasks get that do not say otherwise, by Determined's names: image, environment_variables,"
+        " bind_mounts, shm_size, devices, registry_auth, startup_hook, log_policies and others. A pool's own, in"
+        " `pools`, come before them."
     ).tag(config=True)
     default_compute_pool = Unicode("default", help="Pool of trials and tasks with slots that name none.").tag(
         config=True
@@ -363,6 +369,7 @@ class DetHub(Application):
             media_bytes=self.media_mb * 1024 * 1024,
             default_runtime=self.default_runtime,
             default_image=dict(self.default_image),
+            task_container_defaults=self._container_defaults(),
             uids=self._uids(),
             agent_nodes_limit=self.agent_nodes_limit,
             agent_slots_limit=self.agent_slots_limit,
@@ -390,6 +397,20 @@ class DetHub(Application):
                 f"the configuration of the pools is wrong: {'; '.join(errors)}", hint="correct c.DetHub.pools"
             )
         return pools
+
+    def _container_defaults(self) -> dict[str, Any]:
+        """Return what the cluster gives to all tasks.
+
+        Raises:
+            DetlabError: It has errors; the message lists all of them.
+        """
+        found, problems = container_defaults.read(dict(self.task_container_defaults))
+        if problems:
+            said = "; ".join(f"{one.path} {one.message}".strip() for one in problems)
+            raise DetlabError(
+                f"the defaults of tasks are wrong: {said}", hint="correct c.DetHub.task_container_defaults"
+            )
+        return found
 
     def _webhooks(self) -> tuple[Webhook, ...]:
         """Return the webhooks.
@@ -472,6 +493,7 @@ class DetHub(Application):
         self._check_address()
         self.hub_token()  # without one nothing can be served: say so before anything is made
         self._pools()
+        self._container_defaults()
         (self._root / "db").mkdir(mode=0o700, parents=True, exist_ok=True)
         store = await asyncio.to_thread(self._open_store)
         hub = HubServers(self.hub_api_url, self.hub_token())

@@ -75,6 +75,7 @@ class ExperimentMagics(Magics):
     @argument("file", nargs="?", help="a YAML file (line magic only)")
     @argument("--name", "-n", help="display name")
     @argument("--slots", "-s", type=int, help="resources.slots_per_trial")
+    @argument("--template", help="a template of the master that is laid under the configuration")
     @argument(
         "--watch", "-w", action="store_true", help="show the live view and return (default in an interactive notebook)"
     )
@@ -123,6 +124,7 @@ class ExperimentMagics(Magics):
             first_line=1 if cell is None else 2,
             name=expanded(args.name, namespace),
             slots=args.slots,
+            template=expanded(args.template, namespace),
             context=pathlib.Path(args.context).expanduser() if args.context else None,
             metrics=tuple(args.metric or ()),
             wait=True if args.wait else False if args.watch else None,

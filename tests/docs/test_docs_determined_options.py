@@ -48,7 +48,7 @@ def test_what_is_refused_is_not_here() -> None:
         (("cmd", "run", "--preview", "a"), "--preview of Determined is not here"),
         (("j", "ls", "-p", "gpu"), "use --pool"),
         (("j", "update", "experiment-1", "--resource-pool=gpu"), "use --pool"),
-        (("nb", "start", "--template", "a"), "--template of Determined is not here: the master has no templates"),
+        (("nb", "start", "--preview"), "--preview of Determined is not here: `det config resolve` prints"),
         (("user", "logout", "-a"), "det logout URL"),
         (("e", "list", "--frobnicate"), "No such option"),
         (("workspace", "create", "vision", "-n", "pods"), "-n of Determined is not here: the namespace of pods"),

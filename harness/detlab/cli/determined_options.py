@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_TEMPLATE = "the master has no templates: keep the file and give it to --config-file, or merge it yourself"
 _PAGES = "the list is whole with --all; -n limits it"
 _WHOLE = "the list is always whole"
 _CONTAINER = "name the rank or the node: --rank, --node"
 _LOGS = {"--container-id": _CONTAINER, "--allocation-id": "lines of all attempts are there; narrow them by --since"}
 _START = {
-    "--template": _TEMPLATE,
     "--preview": "`det config resolve` prints a config with all defaults",
 }
 _BY_JSON = {"--yaml": "use --json", "--table": "it is what is printed without --json and --csv"}
@@ -139,7 +137,6 @@ _MASTER = "the master's configuration is jupyterhub_config.py or the file of its
 COMMANDS: dict[str, str] = {
     "help": "use --help",
     "auth": "det login URL, with a token of the Hub's",
-    "config-policies": "limits are quotas (det quota set) and settings of the master",
     "deploy": "det up for this machine, det agent run for a node; elastic pools launch instances on AWS and GCP",
     "deploy local cluster-up": "det up",
     "deploy local cluster-down": "det down",
@@ -164,7 +161,7 @@ COMMANDS: dict[str, str] = {
     "task fork": "det task config ID > again.yaml; det task create again.yaml",
     "task pause": "experiments can be paused: det experiment pause",
     "task unpause": "experiments can be paused: det experiment activate",
-    "template": "the master has no templates: keep the file, det experiment create --template FILE",
+    "template set-value": "det template set NAME FILE replaces the whole config",
     "token create": "the Hub makes users' tokens: its page /hub/token",
     "token describe": "det token list",
     "token edit": "the Hub has users' tokens: its page /hub/token",

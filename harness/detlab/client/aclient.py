@@ -184,7 +184,7 @@ class AsyncClient(
             config: A mapping, the path of a YAML file, or YAML text of several lines.
             model_dir: The directory that holds the code; it becomes the trials' working directory.
             includes: Further files and directories, each put at the top.
-            template: Config whose values hold where `config` has none.
+            template: What holds where `config` says nothing: a template of the master by its name, or a config.
             files: In-memory files by path.
             activate: Start it at once; False creates it paused.
 
@@ -222,7 +222,7 @@ class AsyncClient(
         Args:
             config: See `create_experiment`.
             bundle: The code, from `build_bundle`; None is an empty directory.
-            template: Config whose values hold where `config` has none.
+            template: What holds where `config` says nothing: a template of the master by its name, or a config.
             activate: Start it at once; False creates it paused.
             dry_run: Only validate it.
             idempotency_key: Requests with the same key create one experiment; default: a new key.
@@ -266,7 +266,7 @@ class AsyncClient(
 
         Args:
             config: See `create_experiment`; it needs `searcher` and `hyperparameters`, and no entrypoint.
-            template: Config whose values hold where `config` has none.
+            template: What holds where `config` says nothing: a template of the master by its name, or a config.
             idempotency_key: Requests with the same key create one search; default: a new key.
 
         Raises:
@@ -491,6 +491,7 @@ class AsyncClient(
         progress: Progress | None = None,
         workspace: str | int | None = None,
         project: str | int | None = None,
+        template: str | None = None,
     ) -> AsyncSubmittedTask:
         """Request a user task; return it with the master's warnings and the resolved config.
 
@@ -509,6 +510,7 @@ class AsyncClient(
             progress: Called with (bytes sent, bytes in all) while the code is uploaded.
             workspace: See `create_task`.
             project: See `create_task`.
+            template: A template of the master that is laid under the config: `NAME` or `WORKSPACE:NAME`.
         """
         submission = task_submission_of(
             kind,
@@ -523,6 +525,7 @@ class AsyncClient(
             progress=progress,
             workspace=workspace,
             project=project,
+            template=template,
         )
         reply = await self.session.run(task_operations.create_task(submission))
         task = AsyncTask(self.session, reply.task) if reply.task else None

@@ -311,6 +311,8 @@ class CreateTask(PersonRequest):
     """A `command` that the master writes itself, without a config: it reads a checkpoint of the caller's own."""
     checks: CheckStorage | None = None
     """Likewise: it compares the caller's storages with what the master knows."""
+    template: str | None = Field(None, max_length=1000)
+    """A template of the master that is laid under the config: `NAME` or `WORKSPACE:NAME`; null or empty: none."""
 
 
 class CreateTaskReply(Wire):
@@ -321,7 +323,7 @@ class CreateTaskReply(Wire):
     warnings: list[ProblemView] = []
     config: dict[str, Any] = {}
     given: list[GivenView] = []
-    """What its workspace gives."""
+    """What its submitter has not said: of its template, workspace, pool, cluster and config policies."""
 
 
 class TaskPage(Wire):
@@ -394,6 +396,8 @@ class SpawnRequest(Wire):
     """Code that goes with it."""
     hold: bool = False
     """Only keep the slots: the Hub's own spawner runs the server."""
+    template: str | None = Field(None, max_length=1000)
+    """A template of the master that is laid under the config."""
 
 
 class SpawnView(Wire):

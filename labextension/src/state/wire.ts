@@ -394,6 +394,7 @@ export interface CreateExperiment {
   dry_run?: boolean;
   source?: Record<string, unknown>;
   forked_from?: number | null;
+  template?: string | null;
 }
 
 /** What became of a submit. `experiment` is None for a dry run. */
@@ -437,6 +438,7 @@ export interface CreateTask {
   source?: TaskSource;
   reads?: ReadCheckpoint | null;
   checks?: CheckStorage | null;
+  template?: string | null;
 }
 
 /** What became of it. `task` is None for a dry run. */
@@ -484,6 +486,8 @@ export interface DefaultsView {
   resource_pool: string;
   checkpoint_storage: Record<string, unknown>;
   environment: Record<string, unknown>;
+  task_container_defaults: Record<string, unknown>;
+  template: string;
 }
 
 /** What is left of an experiment that is being deleted, or of the event files of one: files come before rows. */
@@ -1869,6 +1873,8 @@ export interface WorkspaceDefaults {
   resource_pool?: string;
   checkpoint_storage?: Record<string, unknown>;
   environment?: Record<string, unknown>;
+  task_container_defaults?: Record<string, unknown>;
+  template?: string;
 }
 
 /** One page of workspaces, the oldest first. */

@@ -19,7 +19,7 @@ from detlab.client.bundling.bundle import Bundle
 from detlab.client.client import Submitted
 from detlab.client.facts import NO_GROUP, settled
 from detlab.client.resources import Experiment
-from detlab.client.submission import ConfigSource, config_mapping, config_text, merged, pack, set_key
+from detlab.client.submission import ConfigSource, config_mapping, config_text, merged, pack, set_key, template_name
 from detlab.errors import ConfigError, DetlabError
 from detlab.pasted import word
 from detlab.schemas.wire import ForecastView
@@ -54,7 +54,11 @@ SHOWN_FILES = 10
 @click.option("--name", metavar="TEXT", help="Set the experiment's name.")
 @workspace_option("The workspace that it is to lie in, whose members see it.")
 @project_option("The project of it, or of your personal one.")
-@click.option("--template", metavar="FILE", help="A config to merge with CONFIG; CONFIG takes precedence.")
+@click.option(
+    "--template",
+    metavar="NAME",
+    help="A template of the master (det template list), or a file, under CONFIG, which takes precedence; '' for none.",
+)
 @click.option("--dry-run", is_flag=True, help="Let the master validate it; no experiment is created.")
 @json_option
 @pass_invocation
@@ -86,10 +90,17 @@ def create(
       det e create search.yaml code/ -f
       det e create search.yaml code/ --config searcher.max_trials=4 --name small
       det e create search.yaml code/ -w ada/vision --project digits
+      det e create search.yaml code/ --template cluster:a100
       det e create search.yaml code/ --dry-run
     """
     keys = {"name": name, "workspace": workspace, "project": project_of(project, project_id)}
-    raw = _config(config, template, overrides, {key: text for key, text in keys.items() if text is not None})
+    named = template_name(template)
+    raw = _config(
+        config,
+        template if named is None else None,
+        overrides,
+        {key: text for key, text in keys.items() if text is not None},
+    )
     _check(raw, config)
     bundle = pack(directory, includes)
     quiet = invocation.as_json
@@ -99,6 +110,7 @@ def create(
         submitted = invocation.client.submit(
             raw,
             bundle=bundle,
+            template=named,
             activate=not paused,
             dry_run=dry_run,
             source={"client": "det experiment create", "config_file": clean(config)},

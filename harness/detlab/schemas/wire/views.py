@@ -275,6 +275,9 @@ class CreateExperiment(PersonRequest):
     """Provenance for people: notebook path, cell id, line maps of captured cells, client version."""
     forked_from: Annotated[int, Field(ge=1, lt=2**63)] | None = None
     """The experiment as whose copy the config began: where it still has a mask, the owner's own secret is put back."""
+    template: Annotated[str, Field(max_length=1000)] | None = None
+    """A template of the master that is laid under the config: `NAME` or `WORKSPACE:NAME`; null: the default one of its
+    workspace; empty: none."""
 
 
 class ForecastView(Wire):
@@ -308,7 +311,7 @@ class CreateExperimentReply(Wire):
     forecast: ForecastView | None = None
     """Of a dry run."""
     given: list[GivenView] = []
-    """What the workspace gives."""
+    """What its submitter has not said: of its template, workspace, pool, cluster and config policies."""
 
 
 # --- trials, checkpoints ----------------------------------------------------------------------------------

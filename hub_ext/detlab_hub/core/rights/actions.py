@@ -96,6 +96,10 @@ class Action(StrEnum):
     WORKSPACE_EDIT = "workspace.edit"
     WORKSPACE_ARCHIVE = "workspace.archive"
     WORKSPACE_DELETE = "workspace.delete"
+    TEMPLATE_SET = "template.set"
+    TEMPLATE_REMOVE = "template.remove"
+    CONFIG_POLICY_SET = "config_policy.set"
+    CONFIG_POLICY_REMOVE = "config_policy.remove"
     MEMBER_SET = "member.set"
     MEMBER_REMOVE = "member.remove"
     MEMBER_LEAVE = "member.leave"
@@ -273,6 +277,14 @@ ACTIONS: Mapping[Action, ActionRule] = {
         _WORKSPACE, _OWN, THEMSELVES, "archive it, or restore it", Action.WORKSPACE_EDIT
     ),
     Action.WORKSPACE_DELETE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "delete it, once nothing lies in it"),
+    Action.TEMPLATE_SET: ActionRule(
+        _WORKSPACE, _WRITE, THEMSELVES, "make a template in it, or change one of one's own; that of others its admins"
+    ),
+    Action.TEMPLATE_REMOVE: ActionRule(_WORKSPACE, _WRITE, THEMSELVES, "remove a template from it, likewise"),
+    Action.CONFIG_POLICY_SET: ActionRule(
+        _WORKSPACE, _OWN, THEMSELVES, "hold all configs in it to a policy; in the cluster, administrators"
+    ),
+    Action.CONFIG_POLICY_REMOVE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "delete its config policy, likewise"),
     Action.MEMBER_SET: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "make somebody a member, or give them another role"),
     Action.MEMBER_REMOVE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "remove a member"),
     Action.MEMBER_LEAVE: ActionRule(_WORKSPACE, _READ, THEMSELVES, "leave it", Action.MEMBER_REMOVE),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from detlab.schemas.expconf import container_defaults
 from detlab_hub.core.scheduling.governing import GovernedPool, read_governance
 from detlab_hub.core.scheduling.model import DEFAULT_PRIORITY, Fitting, Pool, Scheduler
 
@@ -32,6 +33,7 @@ class PoolConfig:
             by themselves.
         slots_per_device: Slots into which each device of its agents is divided.
         governance: What it enforces of policies.
+        task_container_defaults: Laid under the configs of what runs in it, as a part of a config.
     """
 
     name: str
@@ -42,6 +44,7 @@ class PoolConfig:
     provider: Mapping[str, Any] | None = None
     slots_per_device: int = 1
     governance: GovernedPool = field(default_factory=GovernedPool)
+    task_container_defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _the_default() -> dict[str, PoolConfig]:
@@ -133,7 +136,8 @@ def _read_pool(name: str, settings: Any, errors: list[str]) -> PoolConfig:
         try:
             read[key] = reader(value)
         except ValueError as error:
-            errors.append(f"pools[{name!r}][{key!r}]: {error}, not {value!r}")
+            shown = "" if reader is _container_defaults else f", not {value!r}"  # it may hold a password
+            errors.append(f"pools[{name!r}][{key!r}]: {error}{shown}")
     rules = {key: read.pop(key) for key in ("scheduler", "preemption", "fitting", "heterogeneous") if key in read}
     return PoolConfig(name, Pool(**rules), **read)
 
@@ -183,6 +187,13 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return dict(value)
 
 
+def _container_defaults(value: Any) -> Mapping[str, Any]:
+    found, problems = container_defaults.read(value)
+    if problems:
+        raise ValueError("; ".join(f"{one.path} {one.message}".strip() for one in problems))
+    return found
+
+
 _KEYS.update(
     scheduler=_one_of(Scheduler),
     preemption=_flag,
@@ -194,4 +205,5 @@ _KEYS.update(
     provider=_mapping,
     slots_per_device=_shares,
     governance=read_governance,
+    task_container_defaults=_container_defaults,
 )

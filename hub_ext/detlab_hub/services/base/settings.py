@@ -163,6 +163,8 @@ class Settings:
     """The runtime of tasks that name none."""
     default_image: dict[str, str] = field(default_factory=dict)
     """The image, by kind of slot (cpu, cuda, rocm), of tasks that name none; empty: Determined's names."""
+    task_container_defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What the cluster lays under the configs of all tasks, as a part of a config."""
     uids: UidPolicy = field(default_factory=UidPolicy)
     """Under which uids tasks run."""
     agent_nodes_limit: int = 10_000

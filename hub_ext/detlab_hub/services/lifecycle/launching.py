@@ -220,7 +220,7 @@ def _info(unit: UnitOfWork, row: AllocationRow, seat: LaunchSeat, config: dict[s
         task_id=row.id.rpartition(".")[0],
         allocation_id=row.id,
         run=row.run,
-        config=config,
+        config=_for_code(config),
         container_addrs=seat.addresses,
         container_rank=seat.rank,
         container_slot_counts=seat.counts,
@@ -229,6 +229,14 @@ def _info(unit: UnitOfWork, row: AllocationRow, seat: LaunchSeat, config: dict[s
         storage_instance="" if unit.settings.holder is None else unit.settings.holder.instance,
         storage_epoch=0 if unit.settings.holder is None else unit.settings.holder.epoch,
     )
+
+
+def _for_code(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config as the task's code sees it: without the credentials of a registry, perhaps the operator's."""
+    environment = config.get("environment") or {}
+    if not environment.get("registry_auth"):
+        return config
+    return {**config, "environment": {key: value for key, value in environment.items() if key != "registry_auth"}}
 
 
 def _extended(config: dict[str, Any], longest: int | None) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from detlab_hub.services.admission import feasibility
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import experiment_for, knows, no_such, owns, trial_for
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.rules import rules_of
 from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.base.limits.checks import check_priority
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -131,7 +132,8 @@ class Jobs(Service):
         """Change a job; its owner and administrators may. A value that is set already is left unchanged.
 
         Raises:
-            ConfigError: There is no such pool, or no agent of it could run the job's image.
+            ConfigError: There is no such pool, or no agent of it could run the job's image, or a config policy does not
+                allow it.
             Conflict: It has ended, or is in another queue than the job that it is to be moved next to.
             Forbidden: It is another user's, or would overtake another user's, or the caller may not give this priority.
             ResourcesError: No agent of the pool could ever run it.
@@ -149,6 +151,7 @@ class Jobs(Service):
                 pool = context.settings.pools.by_name.get(wanted[1])
                 default = row.priority if pool is None else pool.priority
                 check_priority(context.settings.limits, caller, wanted[0], default)
+            _check_policies(unit, row, change)
             done = _set(unit, row, change)
             done |= self._move(unit, caller, row, change)
             if done:
@@ -320,6 +323,19 @@ def _requirements(row: ExperimentRow | TaskRow, pool: str, runtime: str) -> feas
         required = feasibility.of_task(row.owner, row.owner_groups, config, f"task {row.id}", row.workspace_id)
     resources = {**required.resources, "resource_pool": pool, "max_slots": row.max_slots}
     return replace(required, resources=resources, what=f"{required.what} in the pool {pool}", fixed=True)
+
+
+def _check_policies(unit: UnitOfWork, row: ExperimentRow | TaskRow, change: JobUpdate) -> None:
+    """Check that config policies allow a change; what stays as it is may be beyond one that was set later.
+
+    Raises:
+        ConfigError: They do not.
+    """
+    wanted = {"priority": change.priority, "weight": change.weight, "resource_pool": change.pool}
+    before = {"priority": row.priority, "weight": row.weight, "resource_pool": row.resource_pool}
+    changes = {f"resources.{key}": value for key, value in wanted.items() if value not in (None, before[key])}
+    if changes:
+        rules_of(unit.session, row).check_change(row.config, changes)
 
 
 def _not_in_line(row: ExperimentRow | TaskRow, other: ExperimentRow | TaskRow, *, ranked: bool) -> str:

@@ -15,12 +15,14 @@ from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
+    ConfigPolicyRow,
     ExperimentRow,
     MemberRow,
     ModelRow,
     ProjectRow,
     SavedViewRow,
     TaskRow,
+    TemplateRow,
     WorkspaceRow,
     clean_text,
 )
@@ -272,10 +274,13 @@ def delete_project(s: Session, row: ProjectRow) -> None:
 def delete_workspace(s: Session, row: WorkspaceRow) -> None:
     """Delete a workspace in which nothing lies, with its members and projects.
 
-    Views that its members have, and user tasks that have ended in it, become their owners' alone again.
+    Its templates and config policies go with it. Views that its members have, and user tasks that have ended in it,
+    become their owners' alone again.
     """
     s.execute(update(TaskRow).where(TaskRow.workspace_id == row.id).values(workspace_id=None, project_id=None))
     s.execute(delete(MemberRow).where(MemberRow.workspace_id == row.id))
+    for laid in (TemplateRow, ConfigPolicyRow):
+        s.execute(delete(laid).where(laid.workspace_id == row.id))
     projects = select(ProjectRow.id).where(ProjectRow.workspace_id == row.id)
     s.execute(update(SavedViewRow).where(SavedViewRow.project_id.in_(projects)).values(project_id=None))
     s.execute(delete(ProjectRow).where(ProjectRow.workspace_id == row.id))

@@ -26,6 +26,7 @@ from detlab_hub.store.tables.cluster import (
     UidRow,
 )
 from detlab_hub.store.tables.collection import BookmarkRow, FreedRow, ReferenceRow
+from detlab_hub.store.tables.configs import CLUSTER, ConfigPolicyRow, TemplateRow
 from detlab_hub.store.tables.experiments import (
     AllocationRow,
     BundleRow,

@@ -56,7 +56,7 @@ function Form({ workspace, all, onSaved, onCancel }: {
   const now = workspace.defaults;
   const save = async (values: Record<string, string>): Promise<void> => {
     const defaults = {
-      resource_pool: values.resource_pool!.trim(), checkpoint_storage: metadataOf(values.checkpoint_storage!).value,
+      ...now, resource_pool: values.resource_pool!.trim(), checkpoint_storage: metadataOf(values.checkpoint_storage!).value,
       environment: all ? metadataOf(values.environment!).value : now.environment
     };
     const body: EditWorkspace = { defaults };

@@ -41,6 +41,7 @@ from detlab_hub.store.tables import (
     ProjectRow,
     SigningKeyRow,
     TaskRow,
+    TemplateRow,
     TrackedRunRow,
     TrackedWriterRow,
     TrialRow,
@@ -363,6 +364,8 @@ async def ask(world: Any, client: httpx.AsyncClient, action: str, route: str, na
         body = {**body, "experiments": [int(ids["experiment_id"])]}
     if action == "tracked_run.begin":
         body = {"key": f"k{next(NUMBERS)}", "project": f"{ids['workspace']}/{ids.get('project_name', 'digits')}"}
+    if action in LAID:
+        body, QUERIES[action] = LAID[action](world, ids, getattr(ASKERS[name].who, "name", "nobody"))
     if "register" in action:
         body = {"checkpoint": ids["uuid"]}
     if action == "trash.empty":
@@ -379,6 +382,28 @@ async def ask(world: Any, client: httpx.AsyncClient, action: str, route: str, na
         headers["Content-Type"] = "application/octet-stream"
     sent = None if content or verb == "DELETE" else body
     return await client.request(one.verb, one.path, headers=headers, params=params, json=sent, content=content)
+
+
+def _template(world: Any, ids: dict[str, str], asker: str) -> tuple[Any, Any]:
+    """Make a template that the asker has made in the workspace: to change that of others takes its admin."""
+    name = f"t{next(NUMBERS)}"
+    row = TemplateRow(workspace_id=int(ids["workspace"]), key=name, name=name, owner=asker)
+    world.store.write_sync(lambda s: s.add(row))
+    return {"name": f"new{name}", "workspace": ids["workspace"], "config": {}}, {"name": f"{ids['workspace']}:{name}"}
+
+
+def _policy(world: Any, ids: dict[str, str], asker: str) -> tuple[Any, Any]:
+    which = {"workload": "experiment", "workspace": ids["workspace"]}
+    return which, which
+
+
+LAID = {
+    "template.set": lambda *where: (_template(*where)[0], None),
+    "template.remove": _template,
+    "config_policy.set": lambda *where: (_policy(*where)[0], None),
+    "config_policy.remove": _policy,
+}
+"""Actions on what a workspace lays under or over configs, which it names itself: (body, query)."""
 
 
 def changing(ids: dict[str, str]) -> list[Asked]:
