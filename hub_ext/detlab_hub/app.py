@@ -147,13 +147,15 @@ class DetHub(Application):
         key_trait=Unicode(),
         help='Resource pools beside `default`, and how each is scheduled: {"gpu": {"scheduler": "priority",'
         ' "preemption": True, "fitting": "best", "heterogeneous": False, "description": "...",'
-        ' "priority": 42, "patience": 300.0, "governance": {"levels": ["direct"]}}}. `default` may be among them.',
+        ' "priority": 42, "patience": 300.0, "governance": {"levels": ["direct"]}}}. `default` may be among them. With'
+        ' "scheduler": "fair_share" and "share_by": "user" users have shares of it, whatever they submit.',
     ).tag(config=True)
     task_container_defaults = Dict(
         help="What all tasks get that do not say otherwise, by Determined's names: image, environment_variables,"
         " bind_mounts, shm_size, devices, registry_auth, startup_hook, log_policies and others. A pool's own, in"
         " `pools`, come before them."
     ).tag(config=True)
+    currency = Unicode("", help="What the prices of pools are in, as people are told: EUR, credits.").tag(config=True)
     default_compute_pool = Unicode("default", help="Pool of trials and tasks with slots that name none.").tag(
         config=True
     )
@@ -351,6 +353,7 @@ class DetHub(Application):
             spawn_lease=self.spawn_lease,
             agent_reconnect_wait=self.agent_reconnect_wait,
             pools=self._pools(),
+            currency=self.currency,
             preemptions_per_hour=self.preemptions_per_hour,
             checkpoint_near=self.checkpoint_near,
             tasks_keep=self.tasks_keep_days * 86400.0,

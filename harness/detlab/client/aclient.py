@@ -45,7 +45,16 @@ from detlab.client.transport.session import AsyncSession
 from detlab.errors import DetlabError
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
-from detlab.schemas.wire import AgentView, ClusterView, ExperimentState, ForecastView, GivenView, ProblemView, UserView
+from detlab.schemas.wire import (
+    AgentView,
+    ClusterView,
+    CostView,
+    ExperimentState,
+    ForecastView,
+    GivenView,
+    ProblemView,
+    UserView,
+)
 from detlab.schemas.wire.storage import EmptyTrash, StorageBy, StorageUsage, TrashView
 
 if TYPE_CHECKING:
@@ -64,6 +73,7 @@ class AsyncSubmitted:
         bundle: The code that was sent, or None.
         forecast: After a dry run: what would happen now; None from a master that makes no forecast.
         given: Values that the workspace gives, each with where it comes from.
+        cost: What it will cost; None: its pool has no price.
     """
 
     experiment: AsyncExperiment | None
@@ -73,6 +83,7 @@ class AsyncSubmitted:
     bundle: Bundle | None
     forecast: ForecastView | None = None
     given: Sequence[GivenView] = ()
+    cost: CostView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +260,9 @@ class AsyncClient(
         reply = await self.session.run(operations.submit(submission))
         experiment = AsyncExperiment(self.session, reply.experiment) if reply.experiment else None
         warnings = [*reply.warnings, *secret_warnings(bundle)]
-        return AsyncSubmitted(experiment, reply.created, warnings, reply.config, bundle, reply.forecast, reply.given)
+        return AsyncSubmitted(
+            experiment, reply.created, warnings, reply.config, bundle, reply.forecast, reply.given, reply.cost
+        )
 
     async def get_experiment(self, experiment_id: int) -> AsyncExperiment:
         """Return one experiment."""

@@ -42,7 +42,7 @@ from detlab_hub.services.cluster.refusals import Refusals
 from detlab_hub.services.cluster.unknown_keys import UnknownKeys
 from detlab_hub.services.elastic import provisioning
 from detlab_hub.services.elastic.provisioning import Provisioning
-from detlab_hub.services.experiments import budgets, removal
+from detlab_hub.services.experiments import budgets, cost_stops, idle_gpus, removal
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.figures import Figures
 from detlab_hub.services.experiments.suggestions import Drawing, Suggestions
@@ -145,6 +145,7 @@ class Services(ServiceLookup):
         self._failing: set[str] = set()
         """Loops whose last step failed."""
         self._reachable: dict[str, bool] = {}
+        self._caps_looked = self._idle_looked = -math.inf
         """Agents and whether they were heard lately, when the last tick looked."""
 
     async def start_task(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
@@ -265,6 +266,18 @@ class Services(ServiceLookup):
         actions += [partial(removal.act, experiment_id=key) for key in deleted]
         actions += [partial(make_left_trials, experiment_id=key) for key in unmade * trials_to_make.PARTS]
         await self._each(actions)
+        await self._look_at_costs(now)
+
+    async def _look_at_costs(self, now: float) -> None:
+        """Pause what has reached a cap, and tell of GPUs that do nothing: every few seconds, not with each tick."""
+        if abs(now - self._caps_looked) >= cost_stops.EVERY:
+            self._caps_looked = now
+            caps = await self.context.read(lambda s: cost_stops.due(s, now))
+            await self._each([partial(cost_stops.act, cap=cap) for cap in caps])
+        if abs(now - self._idle_looked) >= idle_gpus.EVERY:
+            self._idle_looked = now
+            idle = await self.context.read(lambda s: idle_gpus.due(s, now, self.settings))
+            await self._each([partial(idle_gpus.act, idle=one) for one in idle])
 
     async def _each(self, actions: Sequence[Callable[[UnitOfWork], None]]) -> None:
         """Run each action in a unit of work of its own; a failure is raised when the others are done.

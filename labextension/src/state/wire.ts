@@ -384,6 +384,26 @@ export interface ContinueExperiment {
   idempotency_key?: string | null;
 }
 
+/** A cap of cost that stands, and what is used of it. */
+export interface CostCapView {
+  kind: string;
+  name: string;
+  cost: number;
+  used: number;
+  reached: boolean;
+  set_by: string;
+  set_at: number;
+}
+
+/** What an experiment will cost, by its config and the price of its pool. */
+export interface CostView {
+  pool: string;
+  price: number;
+  per_hour: number | null;
+  at_most: number | null;
+  currency: string;
+}
+
 /** POST experiments. `config` is the raw config (a mapping) or `config_yaml` its text. */
 export interface CreateExperiment {
   config?: Record<string, unknown> | null;
@@ -405,6 +425,7 @@ export interface CreateExperimentReply {
   config: Record<string, unknown>;
   forecast: ForecastView | null;
   given: GivenView[];
+  cost: CostView | null;
 }
 
 /** POST models. A model is a name under which versions are kept. */
@@ -672,6 +693,7 @@ export interface ExperimentView {
   pending_reason: string | null;
   deletion: DeletionView | null;
   budgets: BudgetView[];
+  cost: number | null;
   search_task: string | null;
   warnings: string[];
   bundle: string | null;
@@ -827,6 +849,15 @@ export interface HintView {
   change: string;
   value: string;
   text: string;
+}
+
+/** A running trial whose GPUs are at 0 %, by its profiler. */
+export interface IdleGpuView {
+  user: string;
+  experiment_id: number;
+  trial_id: number;
+  slots: number;
+  since: number;
 }
 
 /** A machine, or a process, that the master launched for an elastic pool. */
@@ -1189,6 +1220,11 @@ export interface PoolView {
   heterogeneous: boolean;
   priority: number;
   patience: number;
+  share_by: string;
+  usage_half_life: number | null;
+  min_run: number | null;
+  evict_after: number | null;
+  price: number;
   slots_per_device: number;
   enforces: string[];
   elastic: boolean;
@@ -1277,6 +1313,8 @@ export interface QuotaList {
   items: QuotaView[];
   storage: StorageQuotaView[];
   workspaces: WorkspaceQuotaView[];
+  costs: CostCapView[];
+  currency: string;
 }
 
 /** A quota of slots that stands, and what is used of it. */
@@ -1572,6 +1610,7 @@ export interface SteeredExperiment {
   pending_reason: string | null;
   deletion: DeletionView | null;
   budgets: BudgetView[];
+  cost: number | null;
   search_task: string | null;
   warnings: string[];
   bundle: string | null;
@@ -1783,6 +1822,7 @@ export interface UsageRow {
   user: string;
   kind: string;
   slot_hours: number;
+  cost: number;
 }
 
 /** GET usage?first=DAY&last=DAY (also as CSV by `Accept: text/csv`): admins see all, others themselves. */
@@ -1791,6 +1831,21 @@ export interface UsageView {
   last: string;
   items: UsageRow[];
   next: number | null;
+  shares: UserShareView[];
+  idle: IdleGpuView[];
+  currency: string;
+}
+
+/** A user's share of a pool now. */
+export interface UserShareView {
+  pool: string;
+  user: string;
+  held: number;
+  waiting: number;
+  share: number;
+  of: number;
+  used: number;
+  half_life: number;
 }
 
 /** Who the caller is and what the token may do. */

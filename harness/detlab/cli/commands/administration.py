@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Sequence
 
 import click
 
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import clean, moment, say, say_json, table
+from detlab.cli.output.printing import clean, duration, moment, say, say_json, table
 from detlab.client.operations import tasks as task_operations
+from detlab.schemas.taskwire import IdleGpuView, UserShareView
 from detlab.visible import no_formula
 
 COMMANDS = {
@@ -56,7 +58,9 @@ _DAY = click.DateTime(["%Y-%m-%d"])
 @json_option
 @pass_invocation
 def usage(invocation: Invocation, first: object, last: object, as_csv: bool) -> None:
-    """Show slot hours by user, day and kind: all users' for administrators, else your own.
+    """Show slot hours and costs by user, day and kind: all users' for administrators, else your own.
+
+    Below: who has which share now of the pools where users have shares.
 
     \b
     Examples:
@@ -65,17 +69,56 @@ def usage(invocation: Invocation, first: object, last: object, as_csv: bool) -> 
     """
     days = [f"{day:%Y-%m-%d}" if day else None for day in (first, last)]
     found = invocation.client.session.run(task_operations.usage(*days))
-    rows = [(row.day, row.user, row.kind, f"{row.slot_hours:.2f}") for row in found.items]
+    priced = any(row.cost for row in found.items)
+    rows = [
+        (row.day, row.user, row.kind, f"{row.slot_hours:.2f}", *([f"{row.cost:.2f}"] if priced else []))
+        for row in found.items
+    ]
     if invocation.as_json:
         say_json(found)
     elif as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(("day", "user", "kind", "slot_hours"))
+        writer.writerow(("day", "user", "kind", "slot_hours", *(["cost"] if priced else [])))
         writer.writerows([no_formula(clean(cell)) for cell in row] for row in rows)
-    elif not rows:
-        say(f"No slots were used from {found.first} to {found.last}.")
     else:
-        table(("Day", "User", "Kind", "Slot hours"), rows, right=("Slot hours",))
+        if not rows:
+            say(f"No slots were used from {found.first} to {found.last}.")
+        elif priced:
+            cost = f"Cost ({clean(found.currency)})" if found.currency else "Cost"
+            table(("Day", "User", "Kind", "Slot hours", cost), rows, right=("Slot hours", cost))
+        else:
+            table(("Day", "User", "Kind", "Slot hours"), rows, right=("Slot hours",))
+        _show_shares(found.shares)
+        _show_idle(found.idle)
+
+
+def _show_shares(shares: Sequence[UserShareView]) -> None:
+    """Print who has which share of the pools that have shares of users."""
+    if not shares:
+        return
+    say("")
+    rows = [
+        (
+            one.pool,
+            one.user,
+            one.held,
+            one.waiting,
+            f"{one.share:.1f} of {one.of}",
+            f"{one.used:.1f}",
+            duration(one.half_life),
+        )
+        for one in shares
+    ]
+    columns = ("Pool", "User", "Held", "Waiting", "Share now", "Slot hours of late", "Half-life")
+    table(columns, rows, right=columns[2:])
+
+
+def _show_idle(idle: Sequence[IdleGpuView]) -> None:
+    """Print who holds GPUs that do nothing."""
+    if idle:
+        say("\nGPUs at 0 %:")
+        rows = [(one.user, one.experiment_id, one.trial_id, one.slots, moment(one.since)) for one in idle]
+        table(("User", "Experiment", "Trial", "Slots", "Since"), rows, right=("Experiment", "Trial", "Slots"))
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})

@@ -22,7 +22,7 @@ from detlab.client.resources import Experiment
 from detlab.client.submission import ConfigSource, config_mapping, config_text, merged, pack, set_key, template_name
 from detlab.errors import ConfigError, DetlabError
 from detlab.pasted import word
-from detlab.schemas.wire import ForecastView
+from detlab.schemas.wire import CostView, ForecastView
 
 SHOWN_FILES = 10
 
@@ -124,6 +124,7 @@ def create(
         say_json(_as_json(submitted))
     elif submitted.experiment is None:
         say(f"The master accepts it. {_forecast(submitted.forecast)}".rstrip())
+        _say_cost(submitted.cost)
     else:
         _announce(submitted, paused=paused, following=following)
     if following and submitted.experiment is not None:
@@ -138,6 +139,17 @@ def _forecast(told: ForecastView | None) -> str:
     if told.agent_id is not None:
         return f"Its first trial would start now on agent {clean(told.agent_id)} of pool {clean(told.pool)}."
     return f"Its first trial would wait in pool {clean(told.pool)}: {clean(told.detail)}"
+
+
+def _say_cost(cost: CostView | None) -> None:
+    if cost is None:
+        return
+    money = f" {clean(cost.currency)}" if cost.currency else ""
+    hourly = (
+        "" if cost.per_hour is None else f" {cost.per_hour:.2f}{money} an hour while all that may run at a time does,"
+    )
+    most = "with no limit" if cost.at_most is None else f"at most {cost.at_most:.2f}{money} in all"
+    say(f"It costs{hourly} {most} ({cost.price:g}{money} for a slot-hour in pool {clean(cost.pool)}).")
 
 
 def _follow(submitted: Submitted, *, quiet: bool) -> int:
@@ -200,6 +212,7 @@ def _announce(submitted: Submitted, *, paused: bool, following: bool) -> None:
     assert experiment is not None
     number = experiment.id
     say(f"Created experiment {number}" if submitted.created else f"Experiment {number} exists already")
+    _say_cost(submitted.cost)
     if following:
         return
     if paused:
@@ -217,6 +230,7 @@ def _as_json(submitted: Submitted) -> dict[str, Any]:
         "config": submitted.config,
         "forecast": submitted.forecast,
         "given": list(submitted.given),
+        "cost": submitted.cost,
         "bundle": (
             {"digest": bundle.digest, "files": [{"path": file.path, "size": file.size} for file in bundle.files]}
             if bundle

@@ -223,6 +223,9 @@ class ExperimentView(Wire):
     could not remove."""
     budgets: list[BudgetView] = []
     """What its search may use, and has used; not in lists."""
+    cost: float | None = None
+    """What its trials have cost so far, at the prices that stood when they got their slots; not in lists. null: no
+    price."""
     search_task: str | None = None
     """The task that runs the class of a custom search, or ran it last."""
     warnings: list[str] = []
@@ -301,6 +304,19 @@ class GivenView(Wire):
     """Where it comes from, such as `workspace ada/vision`."""
 
 
+class CostView(Wire):
+    """What an experiment will cost, by its config and the price of its pool."""
+
+    pool: str
+    price: float
+    """Of a slot for an hour."""
+    per_hour: float | None = None
+    """While as many trials run as may at a time; null: any number may."""
+    at_most: float | None = None
+    """In all, by `searcher.budget.slot_hours` or `resources.max_time`; null: there is no limit."""
+    currency: str = ""
+
+
 class CreateExperimentReply(Wire):
     """What became of a submit. `experiment` is None for a dry run."""
 
@@ -312,6 +328,8 @@ class CreateExperimentReply(Wire):
     """Of a dry run."""
     given: list[GivenView] = []
     """What its submitter has not said: of its template, workspace, pool, cluster and config policies."""
+    cost: CostView | None = None
+    """null: its pool has no price."""
 
 
 # --- trials, checkpoints ----------------------------------------------------------------------------------

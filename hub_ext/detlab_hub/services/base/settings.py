@@ -113,6 +113,8 @@ class Settings:
     idle_warning: float = 300.0
     """Seconds before that in which its user is warned; at most a quarter of the timeout."""
     pools: Pools = field(default_factory=Pools)
+    currency: str = ""
+    """What prices are in, for people."""
     preemptions_per_hour: int = 6
     """Preemptions within an hour after which a trial keeps its slots (I10)."""
     checkpoint_near: float = 15.0

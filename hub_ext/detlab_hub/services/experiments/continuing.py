@@ -28,6 +28,7 @@ from detlab_hub.core.searchers import (
     method_class,
 )
 from detlab_hub.core.searchers.events import ExitReason
+from detlab_hub.services.admission import cost_caps
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.base import audit, references
 from detlab_hub.services.base.access import experiment_for
@@ -131,6 +132,7 @@ def reopen(unit: UnitOfWork, row: ExperimentRow, caller: Caller, chosen: Sequenc
     s = unit.session
     uids.assign(unit, row.owner)
     rules_of(s, row).hold(row)
+    cost_caps.check(s, row.owner, unit.now, project=row.project_id, experiment=row.id)
     check_queued(unit.settings.limits, row.owner, frozenset(row.owner_groups), limits.live_jobs(s, row.owner))
     if row.started_at is not None and row.ended_at is not None:
         row.paused_seconds += max(0.0, unit.now - row.ended_at)

@@ -33,7 +33,7 @@ from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.rights import Action
 from detlab_hub.core.scheduling import Job, SchedulerTask
 from detlab_hub.core.searchers import SearcherInputError
-from detlab_hub.services.admission import feasibility, forking, storage_quotas
+from detlab_hub.services.admission import cost_caps, feasibility, forking, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.configs.layers import layers_for
 from detlab_hub.services.admission.destinations import Destination, destination_of, searched
@@ -141,11 +141,13 @@ class Experiments(Service):
                 if prepared.config.get("unmanaged")
                 else await self._forecast(caller, prepared.config, place),
                 given=prepared.given,
+                cost=cost_caps.planned(prepared.config, self._context.settings.pools, self._context.settings.currency),
             )
         # With rare relations between hyperparameters, drawing its first points takes seconds.
         begun = await workers.submissions.run(caller.name, FirstStep.of, prepared.config, seed_of(prepared.config))
         reply = await self._context.write(lambda unit: self._create(unit, caller, request, prepared, begun))
-        return reply.model_copy(update={"given": prepared.given}) if reply.created else reply
+        cost = cost_caps.planned(prepared.config, self._context.settings.pools, self._context.settings.currency)
+        return reply.model_copy(update={"given": prepared.given, "cost": cost}) if reply.created else reply
 
     def _known(self, s: Session, caller: Caller, request: CreateExperiment) -> CreateExperimentReply | None:
         row = None if request.dry_run else known_experiment(s, caller.name, request.idempotency_key)
@@ -227,6 +229,10 @@ class Experiments(Service):
         if place.reference:  # whose workspace it is, for who submits the same again
             config = {**config, "workspace": place.reference}
         rules_for(unit.session, place.workspace_id, EXPERIMENT).check(config)  # as of now
+        if request.activate and not config.get("unmanaged"):
+            cost_caps.check(
+                unit.session, caller.name, unit.now, project=None if place.project is None else place.project.id
+            )
         row = _experiment_row(unit, caller, request, config, place)
         references.record(unit.session, caller, "experiment", row.id, config)
         note_experiment(unit.session, caller.name, request.idempotency_key, row.id, unit.now)
@@ -288,7 +294,7 @@ class Experiments(Service):
         def get(s: Session) -> ExperimentView:
             row = experiment_for(s, caller, experiment_id)
             view = experiment_views.experiment_view(s, row, caller, self._context.pending_reasons)
-            return view.model_copy(update={"budgets": budget_views.views(s, row, self._context.clock())})
+            return view.model_copy(update=budget_views.used(s, row, self._context.clock()))
 
         return await self._context.read(get)
 
@@ -485,7 +491,7 @@ class Experiments(Service):
 
     def _shown(self, s: Session, row: ExperimentRow, caller: Caller) -> ExperimentView:
         view = experiment_views.experiment_view(s, row, caller, self._context.pending_reasons, full=False)
-        return view.model_copy(update={"budgets": budget_views.views(s, row, self._context.clock())})
+        return view.model_copy(update=budget_views.used(s, row, self._context.clock()))
 
     async def bundle_path(self, caller: Caller, experiment_id: int) -> Path:
         """Return where the experiment's code is stored.
@@ -547,6 +553,7 @@ class Experiments(Service):
             row = experiment_for(unit.session, caller, experiment_id, action)
             before = row.state
             if isinstance(event, lifecycle.ExperimentActivateRequested):
+                cost_caps.check(unit.session, row.owner, unit.now, project=row.project_id, experiment=row.id)
                 resume_search(unit, row, caller.name)
             try:
                 apply_experiment(unit, row, event)

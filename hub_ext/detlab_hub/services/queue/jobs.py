@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, update
@@ -29,6 +30,7 @@ from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.base.limits.checks import check_priority
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.placement import snapshots
+from detlab_hub.services.placement.active_rows import experiment_name
 from detlab_hub.services.queue import why_waiting
 from detlab_hub.services.queue.job_views import QueueEntry, entries, entry_of, lines, views
 from detlab_hub.services.queue.queue import by_priority
@@ -74,9 +76,10 @@ class Jobs(Service):
         def read(s: Session) -> JobList:
             starts: dict[str, float | None] = {}
             if not self._context.halted:
+                observed = _observed(s)
                 for name, snapshot in self._snapshots(s, around).items():
                     if pool in (None, name) and name not in around.queues:
-                        starts.update(self._forecasts.starts(name, snapshot, around.now))
+                        starts.update(self._forecasts.starts(name, snapshot, around.now, observed))
             standing = lines(self._context.settings, entries(jobs.live(s)).values())
             kept = {name: line for name, line in standing.items() if pool in (None, name)}
             found = views(kept, caller, self._context.pending_reasons, starts, around.now, _elsewhere(s, kept))
@@ -108,7 +111,7 @@ class Jobs(Service):
                     entry,
                     wanted,
                     around.now,
-                    self._forecasts,
+                    partial(self._forecasts.starts, observed=_observed(s)),
                     halted=halted,
                     awaited=awaited,
                     queue=around.queues.get(entry.pool),
@@ -191,7 +194,7 @@ class Jobs(Service):
         starts: dict[str, float | None] = {}
         placed_here = not self._context.halted and entry.pool not in around.queues
         if entry.waiting and placed_here and entry.pool in (snapshots := self._snapshots(s, around)):
-            starts.update(self._forecasts.starts(entry.pool, snapshots[entry.pool], around.now))
+            starts.update(self._forecasts.starts(entry.pool, snapshots[entry.pool], around.now, _observed(s)))
         found = views(standing, caller, self._context.pending_reasons, starts, around.now, _elsewhere(s, standing))
         view = next(view for one, view in found if one is entry)
         # A caller who may read a shared experiment sees its name here, too.
@@ -249,6 +252,11 @@ class Jobs(Service):
         for number, position in positions.items():
             _row_of(s, number).position = position
         return {"place": f"{'ahead of' if ahead else 'behind'} {_words(other)}"} if positions else {}
+
+
+def _observed(s: Session) -> dict[str, float]:
+    """Return how many seconds the completed trials of each experiment that waits or runs took, by job."""
+    return {experiment_name(number): seconds for number, seconds in jobs.observed(s).items()}
 
 
 def _elsewhere(s: Session, standing: Mapping[str, Sequence[QueueEntry]]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKi
 from detlab.schemas.wire import LogLine, TrialState
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.rights import ACTIONS, Action, ObjectKind
+from detlab_hub.services.admission import cost_caps
 from detlab_hub.services.admission.bundles import may_use
 from detlab_hub.services.admission.destinations import destination_of, tasks_in
 from detlab_hub.services.base import audit, references
@@ -224,6 +225,8 @@ def create_row(
         raise taskconf.refused(problems)
     check_queued(unit.settings.limits, caller.name, caller.groups, limits.live_jobs(unit.session, caller.name))
     slots = int((config.get("resources") or {}).get("slots") or 0)
+    if slots:
+        cost_caps.check(unit.session, caller.name, unit.now)
     place = destination_of(unit.session, caller, config)
     rules_for(unit.session, place.workspace_id, TASKS).check(config)  # as of now
     if place.reference:  # whose workspace it is, for who submits the same again

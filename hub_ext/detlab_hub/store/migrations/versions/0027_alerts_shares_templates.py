@@ -1,4 +1,4 @@
-"""Alerts, their rules, and webhooks of users."""
+"""Alerts with their rules and webhooks; pre-flights; shares of users, prices and caps; templates and config policies."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,6 +12,13 @@ ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
+    _alerts()
+    _preflights()
+    _shares()
+    _templates()
+
+
+def _alerts() -> None:
     op.create_table(
         "alerts",
         sa.Column("id", ID, nullable=False),
@@ -83,7 +90,90 @@ def upgrade() -> None:
     op.create_index(op.f("ix_webhook_calls_url_id"), "webhook_calls", ["url", "id"])
 
 
+def _preflights() -> None:
+    op.create_table(
+        "governance_preflights",
+        sa.Column("trial_id", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("allocation_id", sa.Text(), nullable=False),
+        sa.Column("run", sa.Integer(), nullable=False),
+        sa.Column("passed", sa.Boolean(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("trial_id", name=op.f("pk_governance_preflights")),
+    )
+
+
+def _shares() -> None:
+    op.add_column("allocations", sa.Column("pool", sa.Text(), nullable=False, server_default=""))
+    op.add_column("allocations", sa.Column("price", sa.Double(), nullable=False, server_default="0"))
+    op.add_column("usage", sa.Column("cost", sa.Double(), nullable=False, server_default="0"))
+    op.create_table(
+        "faded_usage",
+        sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column("owner", sa.Text(), nullable=False),
+        sa.Column("slot_seconds", sa.Double(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("pool", "owner", name=op.f("pk_faded_usage")),
+    )
+    op.create_table(
+        "project_costs",
+        sa.Column("project_id", sa.BigInteger(), nullable=False),
+        sa.Column("month", sa.Text(), nullable=False),
+        sa.Column("cost", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("project_id", "month", name=op.f("pk_project_costs")),
+    )
+    op.create_table(
+        "cost_caps",
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("amount", sa.Double(), nullable=False),
+        sa.Column("told", sa.Text(), nullable=False),
+        sa.Column("set_by", sa.Text(), nullable=False),
+        sa.Column("set_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("kind", "name", name=op.f("pk_cost_caps")),
+    )
+
+
+def _templates() -> None:
+    op.create_table(
+        "templates",
+        sa.Column("id", ID, nullable=False),
+        sa.Column("workspace_id", sa.BigInteger(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("owner", sa.Text(), nullable=False),
+        sa.Column("base_id", sa.BigInteger(), nullable=True),
+        sa.Column("description", sa.Text(), nullable=False),
+        sa.Column("config", sa.Text(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("set_by", sa.Text(), nullable=False),
+        sa.Column("set_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_templates")),
+        sa.UniqueConstraint("workspace_id", "key", name="uq_templates_workspace_id_key"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_templates_base_id"), "templates", ["base_id"])
+    op.create_table(
+        "config_policies",
+        sa.Column("workspace_id", sa.BigInteger(), nullable=False, autoincrement=False),
+        sa.Column("workload", sa.Text(), nullable=False),
+        sa.Column("invariant_config", sa.Text(), nullable=False),
+        sa.Column("constraints", sa.Text(), nullable=False),
+        sa.Column("set_by", sa.Text(), nullable=False),
+        sa.Column("set_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("workspace_id", "workload", name=op.f("pk_config_policies")),
+    )
+
+
 def downgrade() -> None:
+    op.drop_table("config_policies")
+    op.drop_table("templates")
+    for table in ("cost_caps", "project_costs", "faded_usage"):
+        op.drop_table(table)
+    op.drop_column("usage", "cost")
+    for column in ("price", "pool"):
+        op.drop_column("allocations", column)
+    op.drop_table("governance_preflights")
     op.drop_index(op.f("ix_webhook_calls_url_id"), "webhook_calls")
     for column in ("failed_at", "experiment_id", "owner"):
         op.drop_column("webhook_calls", column)
