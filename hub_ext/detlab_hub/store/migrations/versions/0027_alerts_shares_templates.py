@@ -1,4 +1,4 @@
-"""Alerts with their rules and webhooks; pre-flights; shares of users, prices and caps; templates and config policies."""
+"""Alerts, their rules and webhooks; pre-flights; shares of users, prices, caps; templates and config policies."""
 
 import sqlalchemy as sa
 from alembic import op
