@@ -27,6 +27,8 @@ PARTS = {
     "run_id": r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}",
     "media_id": _DIGITS,
     "object_id": _DIGITS,
+    "alert_rule": _DIGITS,
+    "webhook": _DIGITS,
     "job_id": _NAME,
     "task_id": _NAME,
     "agent_id": rf"(?!(?:enrolments|enrol|connect|records)/){_NAME}",
