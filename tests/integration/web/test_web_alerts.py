@@ -33,12 +33,8 @@ SAID = {
         "who": ["write"],
         "body": ["amount", "bell", "experiment_id", "kind", "project", "webhook", "workspace"],
     },
-    "DELETE alerts/rules/{alert_rule}": {"who": ["write"]},
     "GET webhooks": {"who": ["read"], "query": ["after", "limit"]},
     "POST webhooks": {"who": ["write"], "body": ["format", "name", "project", "triggers", "url", "workspace"]},
-    "GET webhooks/{webhook}": {"who": ["read"]},
-    "DELETE webhooks/{webhook}": {"who": ["write"]},
-    "POST webhooks/{webhook}/test": {"who": ["write"]},
     "GET webhooks/{webhook}/calls": {"who": ["read"], "query": ["before", "limit"]},
 }
 
