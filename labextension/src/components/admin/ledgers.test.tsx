@@ -15,7 +15,7 @@ import { axis, byPerson, daysBetween, MOST_BANDS, OTHERS, stack } from './usage/
 import { Tokens } from './Tokens';
 import { Usage } from './usage/Usage';
 
-const row = (day: string, user: string, hours: number, kind = 'trial'): UsageRow => ({ day, user, kind, slot_hours: hours });
+const row = (day: string, user: string, hours: number, kind = 'trial'): UsageRow => ({ day, user, kind, slot_hours: hours, cost: 0 });
 
 test('slot-hours are stacked by day and person, the small ones together', () => {
   const rows = [row('2026-02-27', 'ada', 2), row('2026-03-01', 'ada', 1, 'command'), row('2026-03-01', 'ben', 5)];

@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { AlertList, AlertView, UnreadAlerts } from '../../state/wire';
 import { Go } from '../admin/parts';
 import { formatAgo, useLoaded, useNow } from '../common';
-import { useAct, useReloadOn } from '../common/load';
+import { useAct, useReloadOn } from '../common/loading/load';
 import { nameText, visible } from '../common/text';
 
 const SHOWN = 20;
