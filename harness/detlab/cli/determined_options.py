@@ -133,7 +133,6 @@ _NAMES = {
 
 _HUB_USERS = "the Hub has the accounts: its admin page, /hub/admin, or its configuration"
 _HUB_GROUPS = "the Hub has the groups: its admin page, /hub/admin, or its configuration"
-_MASTER = "the master's configuration is jupyterhub_config.py or the file of its service; det status shows what runs"
 COMMANDS: dict[str, str] = {
     "help": "use --help",
     "auth": "det login URL, with a token of the Hub's",
@@ -145,12 +144,8 @@ COMMANDS: dict[str, str] = {
     "deploy local agent-up": "det agent run",
     "deploy local agent-down": "end the process of det agent run, or its service; det agent drain before",
     "deploy local logs": "det status names the log files of a cluster of this machine",
-    "dev": "the API is plain HTTP: curl with the header `Authorization: token …` and a token of the Hub's",
+    "dev bindings": "det dev curl calls any route; det dev curl openapi.json lists them",
     "experiment set max-slots": "det search concurrency ID N",
-    "master info": "det version; on the cluster's own machine det status",
-    "master logs": "on the cluster's own machine, the log that det status names, or that of its service",
-    "master config": _MASTER,
-    "master cluster-message": "the Hub's own announcement: c.JupyterHub.template_vars",
     "oauth": _HUB_USERS,
     "resource-pool": "det pool list, det pool describe",
     "resource-pool bindings": "who may use a pool is a setting of the pool: c.DetHub.pools",

@@ -200,7 +200,7 @@ export function overview(experiments: number): OverviewView {
   const states = ['ACTIVE', 'COMPLETED', 'PAUSED', 'ERROR', 'COMPLETED', 'CANCELED'] as const;
   return {
     cursor: 1, me: { name: 'alice', scopes: ['custom:detlab:write'], admin: false },
-    cluster: { cluster_id: 'c', version: '0.1.0', protocol: 1, url: '', started_at: BEGAN, agents: 2, slots_total: 8, slots_used: 5, tasks_running: 1, experiments_active: 3, draining: false, is_copy: false },
+    cluster: { cluster_id: 'c', version: '0.1.0', protocol: 1, url: '', started_at: BEGAN, agents: 2, slots_total: 8, slots_used: 5, tasks_running: 1, experiments_active: 3, draining: false, is_copy: false, message: null },
     experiments: Array.from({ length: experiments }, (_, i) => {
       const state = states[i % states.length]!;
       return experiment({ id: experiments - i, name: `search ${experiments - i}`, config: null, state, progress: state === 'ACTIVE' ? 0.4 : 1, ended_at: state === 'ACTIVE' ? null : BEGAN + 900, created_at: BEGAN - i * 60 });

@@ -54,7 +54,7 @@ export function overview(over: Partial<OverviewView> = {}): OverviewView {
     me: { name: 'ada', scopes: ['custom:detlab:read', 'custom:detlab:write'], admin: false },
     cluster: {
       cluster_id: 'c', version: '0.1.0', protocol: 1, url: '', started_at: 0, agents: 1, slots_total: 2, slots_used: 1, tasks_running: 1,
-      experiments_active: 1, draining: false, is_copy: false
+      experiments_active: 1, draining: false, is_copy: false, message: null
     },
     experiments: [experiment(2), experiment(1)], tasks: [task('nb-1')], queue: [waiting(1)], agents: [agent('node-1')],
     ...over

@@ -15,6 +15,7 @@ from detlab.schemas.wire.base import (
     TrialState,
     Wire,
 )
+from detlab.schemas.wire.master import ClusterMessageView
 from detlab.schemas.wire.storage import DeletionView
 
 # --- users, cluster ---------------------------------------------------------------------------------------
@@ -104,6 +105,8 @@ class ClusterView(Wire):
     draining: bool = False
     is_copy: bool = False
     """It is a copy of a cluster, whose checkpoints it leaves alone until it is told to take over."""
+    message: ClusterMessageView | None = None
+    """What administrators tell everybody now."""
 
 
 # --- experiments ------------------------------------------------------------------------------------------

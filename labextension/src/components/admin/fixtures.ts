@@ -54,7 +54,7 @@ export function overview(over: Partial<OverviewView> = {}): OverviewView {
     me: { name: 'root', scopes: ['custom:detlab:admin', 'custom:detlab:read', 'custom:detlab:write'], admin: true },
     cluster: {
       cluster_id: 'c', version: '0.1.0', protocol: 1, url: 'http://hub/services/detlab/', started_at: 1e9, agents: 1,
-      slots_total: 4, slots_used: 2, tasks_running: 1, experiments_active: 1, draining: false, is_copy: false
+      slots_total: 4, slots_used: 2, tasks_running: 1, experiments_active: 1, draining: false, is_copy: false, message: null
     },
     experiments: [], tasks: [], queue: [], agents: [agent()], ...over
   };
