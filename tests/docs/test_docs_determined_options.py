@@ -67,7 +67,7 @@ def test_what_is_refused_is_not_here() -> None:
         (("deploy", "aws", "up"), "`det deploy` of Determined is not here"),
         (("user", "create", "ada"), "/hub/admin"),
         (("user", "frobnicate"), "No such command 'frobnicate'"),
-        (("master", "info"), "det version"),
+        (("dev", "bindings", "list"), "det dev curl"),
         (("trial", "set", "log-retention", "3"), "det experiment set log-retention"),
         (("e", "help"), "use --help"),
         (("help",), "use --help"),
