@@ -166,7 +166,7 @@ def test_the_relay_takes_the_faces_routes_and_only_those(front):
         assert set(front.get(f"api/{path}").json()) == {"items"}, path
     for path in ("jobs", "jobs?pool=default&mine=true"):
         assert set(front.get(f"api/{path}").json()) == {"items", "next"}, path
-    assert set(front.get("api/quotas").json()) == {"items", "storage", "workspaces"}
+    assert set(front.get("api/quotas").json()) == {"items", "storage", "workspaces", "costs", "currency"}
     for path in ("jobs/999999/why", "jobs/trial-999999/why"):
         reply = front.get(f"api/{path}")
         assert (reply.status_code, reply.json()["code"]) == (404, "not_found"), path

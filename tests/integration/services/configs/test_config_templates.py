@@ -264,6 +264,23 @@ async def test_what_decides_what_runs_as_members_is_no_default_of_a_workspaces_a
     await put(world, "standard", part, ROOT, workspace="alice/lab")
 
 
+async def test_no_editor_changes_what_the_default_template_stands_on(make_world):
+    """Else who has made a base could send what all members store to another bucket, once an admin has built on it."""
+    world = await lab(make_world)
+    await put(world, "base", {"max_restarts": 1}, BOB, workspace="alice/lab")
+    await put(world, "between", {}, BOB, workspace="alice/lab", base="base")
+    await put(world, "standard", {}, workspace="lab", base="between")
+    await put(world, "base", {"max_restarts": 2}, BOB, workspace="alice/lab")
+    edit = EditWorkspace(defaults=WorkspaceDefaults(template="standard"))
+    await world.services[Workspaces].edit(ALICE, "alice/lab", edit)
+    for name in ("base", "between", "standard"):
+        for part in ({"checkpoint_storage": {"type": "s3", "bucket": "bobs"}}, {"max_restarts": 3}):
+            with pytest.raises(Forbidden, match="the default of its workspace: only admins"):
+                await put(world, name, part, BOB, workspace="alice/lab")
+    assert (await submit(world)).config["max_restarts"] == 2
+    assert (await put(world, "base", {"max_restarts": 3}, WANDA, workspace="alice/lab")).version == 3
+
+
 async def test_user_tasks_take_what_they_know_of_it(make_world):
     world = await lab(make_world)
     part = {**GPU, "searcher": {"name": "single", "metric": "loss"}, "idle_timeout": "30m", "entrypoint": "true"}

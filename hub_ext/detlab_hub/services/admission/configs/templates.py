@@ -227,22 +227,21 @@ def _check_changes(s: Session, caller: Caller, row: TemplateRow) -> None:
     """Check that the caller may change a template in a workspace whose editor they are: it may run as others.
 
     Raises:
-        Forbidden: Somebody else has made it, and they are no admin of its workspace.
+        Forbidden: Somebody else has made it, or it is under all experiments, and they are no admin of its workspace.
     """
-    if row.workspace_id == CLUSTER or (owns(caller, row.owner) and not _is_default(s, row)):
+    if row.workspace_id == CLUSTER:
+        return
+    under = next((one for one in _with_those_on(s, row) if _is_default(s, one)), None)
+    if owns(caller, row.owner) and under is None:
         return
     try:
         workspace_for(s, caller, str(row.workspace_id), Action.WORKSPACE_EDIT)
     except Forbidden:
-        whose = (
-            "the default of its workspace: only admins of that"
-            if _is_default(s, row)
-            else (f"{row.owner}'s: only they and admins of its workspace")
-        )
-        raise Forbidden(
-            f"template {row.name!r} is {whose} change it",
-            hint="det template set ANOTHER_NAME FILE",
-        ) from None
+        whose = f"{row.owner}'s: only they and admins of its workspace change it"
+        if under is not None:
+            stands = "" if under is row else f"under {under.name!r}, "
+            whose = f"{stands}the default of its workspace: only admins of that change it"
+        raise Forbidden(f"template {row.name!r} is {whose}", hint="det template set ANOTHER_NAME FILE") from None
 
 
 def _base(s: Session, caller: Caller, row: TemplateRow, name: str) -> TemplateRow:
