@@ -10,13 +10,15 @@ from sqlalchemy import select
 
 from detlab.errors import Conflict
 from detlab.schemas.jobwire import QuotaRequest, QuotaTo
-from detlab.schemas.taskwire import CreateTask, TaskKind
+from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services.admission.quotas import Quotas
+from detlab_hub.services.base.callers import HubCaller
 from detlab_hub.services.cluster.usage import Usage
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.queue.jobs import Jobs
+from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import AlertRow, AllocationRow, FadedUsageRow, SlotUsageRow
 
@@ -161,6 +163,35 @@ async def test_nothing_new_starts_beyond_a_cap(make_world):
         await world.services[UserTasks].create(ALICE, task)
     assert (await world.submit(config(), BOB)).id
     assert [one.name for one in (await world.services[Quotas].list(BOB)).costs] == []
+
+
+@pytest.mark.parametrize("kind", [TaskKind.NOTEBOOK, TaskKind.SHELL, TaskKind.TENSORBOARD])
+async def test_the_hub_starts_no_server_beyond_a_cap_and_keeps_what_runs(make_world, kind):
+    """A server with slots is refused; one that was there before goes on, and is found by its key."""
+    world = await make_world(training(3), pools=pools(price=1.0))
+    await world.add_agent("node", 2)
+
+    async def spawn(owner: str, name: str, slots: int = 1, again: bool = True) -> Any:
+        request = SpawnRequest(
+            owner=owner,
+            server_name=name,
+            key=f"{name}-{owner}-{again}",
+            kind=kind,
+            config={"resources": {"slots": slots}},
+        )
+        return await world.services[Spawns].post(HubCaller(), request)
+
+    before = await spawn("alice", "there")
+    await world.services[Quotas].put(ROOT, QuotaRequest(kind="user", name="alice", cost=0.0))
+    with pytest.raises(Conflict, match="the cap of user alice is reached") as refused:
+        await spawn("alice", "new")
+    assert "det quota set --user alice" in (refused.value.hint or "")
+    with pytest.raises(Conflict, match="is reached"):
+        await spawn("alice", "there", again=False)  # a new one of that name, before which the old one would end
+    again = await spawn("alice", "there")
+    assert (again.task_id, again.state) == (before.task_id, "ACTIVE")
+    assert (await spawn("alice", "free", slots=0)).state == "ACTIVE"
+    assert (await spawn("bob", "new")).state == "ACTIVE"
 
 
 async def test_a_clock_that_jumps_changes_no_more_than_shares(make_world):
