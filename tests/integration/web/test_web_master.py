@@ -1,4 +1,4 @@
-"""The master's log, settings and message over HTTP, by tokens of a real Hub: administrators alone change and read them."""
+"""The master's log, settings and message over HTTP, by tokens of a real Hub: administrators alone change them."""
 
 from __future__ import annotations
 
