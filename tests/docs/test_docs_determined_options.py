@@ -65,7 +65,7 @@ def test_what_is_refused_is_not_here() -> None:
             "`det deploy local cluster-up` of Determined is not here: det up",
         ),
         (("deploy", "aws", "up"), "`det deploy` of Determined is not here"),
-        (("user", "create", "ada"), "/hub/admin"),
+        (("user", "change-password", "ada"), "/hub/admin"),
         (("user", "frobnicate"), "No such command 'frobnicate'"),
         (("dev", "bindings", "list"), "det dev curl"),
         (("trial", "set", "log-retention", "3"), "det experiment set log-retention"),

@@ -12,8 +12,8 @@ import click
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, facts, moment, note, say, say_json, table
+from detlab.cli.spans import span
 from detlab.client.operations import master as operations
-from detlab.errors import ConfigError
 from detlab.schemas.wire.master import ClusterMessageReply, LogLevel, MasterLogLine
 
 COMMANDS = {"master": "The master: what it is, its log, its settings, its message to everybody."}
@@ -192,7 +192,7 @@ def set_message(invocation: Invocation, text: str, start: str | None, end: str |
     begins = None if start is None else _time(start, "--start")
     ends = None if end is None else _time(end, "--end")
     if duration is not None:
-        ends = (time.time() if begins is None else begins) + _span(duration)
+        ends = (time.time() if begins is None else begins) + span(duration, "--duration")
     reply = invocation.client.session.run(operations.set_message(text, begins_at=begins, ends_at=ends))
     _show_message(invocation, reply)
 
@@ -245,15 +245,3 @@ def _time(text: str, option: str) -> float:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
         raise click.BadParameter(f"{clean(text)!r} is no time: write 2030-01-31T18:00", param_hint=option) from None
-
-
-def _span(text: str) -> float:
-    from detlab.schemas.expconf.blocks.scalars import as_seconds
-
-    try:
-        seconds = as_seconds(text)
-    except (ConfigError, ValueError):
-        seconds = None
-    if not isinstance(seconds, float) or seconds <= 0:
-        raise click.BadParameter(f'{clean(text)!r} is not a duration: write "2h" or "3d"', param_hint="--duration")
-    return seconds
