@@ -62,7 +62,6 @@ def _launches(module: str) -> bool:
 
 
 NOT_YET = (
-    Absent("templates on the master", lambda: command_of("template") is not None),
     Absent("Horovod", lambda: _launches("horovod")),
     Absent("FSDP", lambda: _strategy("fsdp")),
     Absent(

@@ -105,7 +105,7 @@ def _print(lines: list[MasterLogLine], *, as_json: bool) -> None:
 
 @master.group(cls=LazyGroup)
 def config() -> None:
-    """Show the settings of the master, as its configuration files name them: c.DetHub.NAME.
+    """Show the settings of the master, as its configuration files have them, below c.DetHub.
 
     \b
     Examples:
