@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from reference_pages.determined import command_of
 from reference_pages.markdown import table
 from reference_pages.plugins import ROOT
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ def test_a_token_of_ones_own(run: Any, cluster: Cluster, tmp_path: Path) -> None
     path = tmp_path / "dashboard.token"
     said = json.loads(run("token", "create", "--read-only", "--expires", "1h", "-o", str(path), "--json"))
     assert set(said) == {"id", "expires_at", "file"}
-    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     token = path.read_text().strip()
     assert json.loads(run("user", "whoami", "--json", token=token))["scopes"] == ["custom:detlab:read"]
     assert "custom:detlab:admin" in run("agent", "disable", "nobody", token=token, code=1)
