@@ -1,7 +1,8 @@
 /** Made-up data for tests, screenshots and the bench: the same every time, as large as asked. */
 
 import type {
-  CheckpointView, CodeFile, Event, ExperimentView, FailureView, JournalEntry, LogLine, OverviewView, SeriesView, TaskView, TimelineItem, TrialView
+  AlertView, CheckpointView, CodeFile, Event, ExperimentView, FailureView, JournalEntry, LogLine, OverviewView, SeriesView, TaskView, TimelineItem,
+  TrialView
 } from '../state/wire';
 
 /** 2026-11-20 09:00:00 UTC: when the made-up search began. */
@@ -226,4 +227,18 @@ export function metricsEvent(id: number, of: number, step: number, value: number
     id, kind: 'metrics', time: BEGAN + step * 0.5, experiment_id: 12, trial_id: of, task_id: null,
     data: { group: 'validation', steps_completed: step, run, metrics: { validation_error: value } }
   };
+}
+
+/** Alerts, the newest first; two are unread. */
+export function alerts(hostile?: boolean): AlertView[] {
+  const alert = (id: number, over: Partial<AlertView>): AlertView => ({
+    id, kind: 'completed', level: 'info', title: 'experiment 12 (digits) has completed', text: '', experiment_id: 12, trial_id: null, run_id: null,
+    held_back: 0, created_at: BEGAN - 600 * (5 - id), read: id < 4, ...(hostile && { title: HOSTILE.name, text: HOSTILE.log }), ...over
+  });
+  return [
+    alert(5, { kind: 'failed', level: 'error', ...(!hostile && { title: 'experiment 14 (digits: width and learning rate) has failed', text: 'trial 117: out of memory on cuda:0' }) }),
+    alert(4, { kind: 'improved', ...(!hostile && { title: 'experiment 12: validation_error is better than ever: 0.0214', text: 'by 0.003, at step 960 of trial 117' }) }),
+    alert(3, { held_back: 12, kind: 'alert', level: 'warn', experiment_id: null, run_id: 'a'.repeat(32), ...(!hostile && { title: 'loss is not a number', text: 'step 400\nlr 0.1' }) }),
+    alert(2, {}), alert(1, { kind: 'budget', level: 'warn', ...(!hostile && { title: 'experiment 12 has used 80 % of its budget of slot-hours' }) })
+  ];
 }
