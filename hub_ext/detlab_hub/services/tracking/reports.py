@@ -299,8 +299,8 @@ def _store(unit: UnitOfWork, row: TrackedRunRow, taken: _Taken) -> None:
         s.flush()
         if points.count(s, row.id) > MOST_NAMES:
             raise BadRequest(f"run {row.id} would have more than {MOST_NAMES:,} metrics")
-    for alert in taken.alerts:
-        say_of_run(unit, row, alert)
+    if taken.alerts:
+        say_of_run(unit, row, taken.alerts)
     if taken.lines:
         _append_lines(unit, row.id, taken.lines)
 

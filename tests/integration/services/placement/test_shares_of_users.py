@@ -6,21 +6,23 @@ from typing import Any
 
 import pytest
 from services_scripted import ALICE, BOB, ROOT, Flaw, FlawedStore, config, training
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from detlab.errors import Conflict
 from detlab.schemas.jobwire import QuotaRequest, QuotaTo
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.core.scheduling import read_pools
+from detlab_hub.services.admission import cost_caps
 from detlab_hub.services.admission.quotas import Quotas
 from detlab_hub.services.base.callers import HubCaller
 from detlab_hub.services.cluster.usage import Usage
 from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.lifecycle.accounting import day_of
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks
-from detlab_hub.store.tables import AlertRow, AllocationRow, FadedUsageRow, SlotUsageRow
+from detlab_hub.store.tables import AlertRow, AllocationRow, CostCapRow, FadedUsageRow, SlotUsageRow
 
 SHARED = {"scheduler": "fair_share", "share_by": "user", "min_run": 5, "evict_after": 2, "usage_half_life": 3600}
 GRID = {"name": "random", "metric": "loss", "max_trials": 8, "max_concurrent_trials": 8}
@@ -227,3 +229,31 @@ async def test_gpus_at_zero_are_found_and_their_owner_is_told_once(make_world):
     assert (await world.services[Usage].view(BOB)).idle == []
     (told,) = await rows(world, AlertRow)
     assert (told.owner, told.trial_id) == ("alice", idle[0].trial_id)
+
+
+async def test_many_caps_are_looked_at_with_as_few_statements_as_some(make_world):
+    world = await make_world(training(3), pools=pools(price=3600.0))
+    await world.add_agent("node", 1)
+    mine = await world.submit(config())
+    await world.steps(3, 0.5)
+    asked: list[str] = []
+    event.listen(world.store._read_engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
+    counts = []
+    for number in (2, 400):
+
+        def fill(unit: Any, number: int = number) -> None:
+            for name in range(number):
+                row = CostCapRow(kind="user", name=f"u{name}", amount=0.5, told="", set_by="root", set_at=0.0)
+                unit.session.merge(row)
+                spent = SlotUsageRow(day=day_of(unit.now).isoformat(), owner=f"u{name}", kind="trial", cost=name % 2)
+                spent.slot_seconds = 1.0
+                unit.session.merge(spent)
+            unit.session.merge(CostCapRow(kind="user", name="alice", amount=0.1, told="", set_by="root", set_at=0.0))
+
+        await world.services.context.write(fill)
+        asked.clear()
+        found = await world.services.context.read(lambda s: cost_caps.reached(s, world.now))
+        assert [one.name for one in found] == ["alice", *sorted(f"u{name}" for name in range(1, number, 2))]
+        counts.append(len(asked))
+    assert counts[0] == counts[1] <= 4, asked
+    await world.services[Experiments].kill(ALICE, mine.id)
