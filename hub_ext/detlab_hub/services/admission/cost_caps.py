@@ -9,7 +9,7 @@ running ones are looked up, each at the price that stood when it got its slots.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
@@ -18,6 +18,7 @@ from detlab.errors import Conflict, NotFound
 from detlab.pasted import word
 from detlab.schemas.jobwire import CostCapView, QuotaRequest, QuotaTo
 from detlab.schemas.wire import CostView
+from detlab_hub.backends.base import Node
 from detlab_hub.core.rights import ObjectKind
 from detlab_hub.core.scheduling import Pools
 from detlab_hub.services.base.access import knows, may_read
@@ -186,13 +187,14 @@ def check(s: Session, owner: str, now: float, *, project: int | None = None, exp
             raise Conflict(cap.brief, hint=hint)
 
 
-def planned(config: Mapping[str, Any], pools: Pools, currency: str) -> CostView | None:
+def planned(config: Mapping[str, Any], pools: Pools, currency: str, nodes: Iterable[Node]) -> CostView | None:
     """Return what an experiment will cost by its config; None where its pool has no price.
 
     Args:
         config: A resolved config.
         pools: Of the cluster.
         currency: What prices are in.
+        nodes: Those that are connected: more of a pool than its slots is never held, unless it grows.
     """
     slots = slots_per_trial(config)
     resources, searcher = config.get("resources") or {}, config.get("searcher") or {}
@@ -206,6 +208,10 @@ def planned(config: Mapping[str, Any], pools: Pools, currency: str) -> CostView 
         together = most if together is None else min(together, most)
     if together is not None and trials is not None:
         together = min(together, trials)
+    held = None if together is None else together * slots
+    here = sum(len(node.slots) for node in nodes if node.pool == pool.name)
+    if here >= slots and pool.provider is None:
+        held = here if held is None else min(held, here)
     hours = []
     if (budget := (searcher.get("budget") or {}).get("slot_hours")) is not None:
         hours.append(float(budget))
@@ -214,7 +220,7 @@ def planned(config: Mapping[str, Any], pools: Pools, currency: str) -> CostView 
     return CostView(
         pool=pool.name,
         price=pool.price,
-        per_hour=None if together is None else together * slots * pool.price,
+        per_hour=None if held is None else held * pool.price,
         at_most=min(hours) * pool.price if hours else None,
         currency=currency,
     )

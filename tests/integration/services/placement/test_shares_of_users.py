@@ -119,6 +119,10 @@ async def test_what_a_search_costs_is_said_at_submit(make_world):
             ALICE, CreateExperiment(config=config(search), dry_run=dry_run)
         )
         assert (reply.cost.per_hour, reply.cost.at_most, reply.cost.currency) == (6.0, 20.0, "EUR")
+    # More than the pool has is never held at a time.
+    wide = config({**GRID, "max_concurrent_trials": 30, "budget": {"slot_hours": 10}})
+    reply = await world.services[Experiments].create(ALICE, CreateExperiment(config=wide, dry_run=True))
+    assert reply.cost.per_hour <= 8.0
     free = await make_world(training(3))
     await free.add_agent("node", 4)
     assert (await free.services[Experiments].create(ALICE, CreateExperiment(config=config()))).cost is None
