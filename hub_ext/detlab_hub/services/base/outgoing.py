@@ -155,7 +155,7 @@ class Outgoing:
         transport: httpx.AsyncBaseTransport | None = None,
         seconds: float = SECONDS,
     ) -> None:
-        self._allowed, self._resolve, self._seconds = allowed, resolve, seconds
+        self._allowed, self._given, self._seconds = allowed, resolve, seconds
         self._names = names or Workers().names
         # A transport follows no redirects and keeps no cookies. Connections are not kept either: two hosts at one
         # address would share the one whose certificate was checked for the first of them.
@@ -242,10 +242,7 @@ class Outgoing:
     async def _checked(self, host: str, port: int, whose: str) -> str:
         """Return the address to call; all that the host has must be allowed."""
         try:
-            answer = (
-                self._names.run(whose, _look_up, host, port) if self._resolve is None else self._resolve(host, port)
-            )
-            found = list(dict.fromkeys(await answer))
+            found = list(dict.fromkeys(await self._resolve(host, port, whose)))
         except TooSlow:
             raise OutgoingError("the host was not found in time") from None
         except OSError:
@@ -255,6 +252,11 @@ class Outgoing:
         for address in found:
             self._allowed.check(host, address)
         return found[0]
+
+    async def _resolve(self, host: str, port: int, whose: str) -> Sequence[str]:
+        if self._given is not None:
+            return await self._given(host, port)
+        return await self._names.run(whose, _look_up, host, port)
 
 
 def _place(target: httpx.URL) -> tuple[str, int]:
