@@ -53,7 +53,7 @@ class Webhooks(Service):
     def __init__(self, context: ServiceContext, evaluation: AlertEvaluation, outgoing: Outgoing | None = None) -> None:
         super().__init__(context)
         self._evaluation = evaluation
-        self._outgoing = outgoing or outgoing_for_users(context.settings)
+        self._outgoing = outgoing or outgoing_for_users(context)
 
     @classmethod
     def made_for(cls, services: ServiceLookup) -> Webhooks:
@@ -87,7 +87,7 @@ class Webhooks(Service):
             NotFound: There is no such workspace or project for the caller.
         """
         check_may_ask(caller, Action.WEBHOOK_CREATE)
-        await self._check(wanted.url)
+        await self._check(caller, wanted.url)
 
         def create(unit: UnitOfWork) -> WebhookView:
             s, owner = unit.session, person(caller).name
@@ -110,14 +110,14 @@ class Webhooks(Service):
         self._evaluation.rules_changed()
         return made
 
-    async def _check(self, url: str) -> None:
+    async def _check(self, caller: Caller, url: str) -> None:
         """Check that the master would call an address.
 
         Raises:
             ConfigError: It does not, or there is no such host: which of the two, others' networks do not tell.
         """
         try:
-            await self._outgoing.check(url)
+            await self._outgoing.check(url, caller.name)
         except OutgoingError as error:
             host = urlsplit(url).hostname or ""
             problem = f"the master does not call {host[:200]}: there is no such host, or its address is not public"

@@ -117,9 +117,9 @@ def allowed_of(settings: Settings) -> Allowed:
     return Allowed(settings.outgoing_allowed, [urlsplit(hook.url).hostname or "" for hook in settings.webhooks])
 
 
-def outgoing_for_users(settings: Settings) -> Outgoing:
+def outgoing_for_users(context: ServiceContext) -> Outgoing:
     """Return the client for addresses of users: the hosts of the operator's webhooks are not allowed to them."""
-    return Outgoing(Allowed(settings.outgoing_allowed), seconds=TIMEOUT)
+    return Outgoing(Allowed(context.settings.outgoing_allowed), context.workers.names, seconds=TIMEOUT)
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,8 @@ class WebhookSender(Service):
 
     def __init__(self, context: ServiceContext, outgoing: Outgoing | None = None) -> None:
         super().__init__(context)
-        self._outgoing = outgoing or Outgoing(allowed_of(context.settings), seconds=TIMEOUT)
-        self._for_users = outgoing or outgoing_for_users(context.settings)
+        self._outgoing = outgoing or Outgoing(allowed_of(context.settings), context.workers.names, seconds=TIMEOUT)
+        self._for_users = outgoing or outgoing_for_users(context)
         self._hooks = {hook.url: hook for hook in context.settings.webhooks}
         self._busy: dict[str, tuple[str, asyncio.Task[None]]] = {}
         """The receivers that are called now: target -> (owner, task)."""
@@ -230,7 +230,9 @@ class WebhookSender(Service):
             return _Sent(call, dropped=True)
         client = self._outgoing if webhooks.hook_of(call.target) is None else self._for_users
         try:
-            answer = await client.call("POST", request.url, body=request.body, headers=request.headers)
+            answer = await client.call(
+                "POST", request.url, body=request.body, headers=request.headers, whose=call.owner
+            )
         except OutgoingError as error:
             return _Sent(call, error.message[:ERROR_CHARS])
         return _Sent(call, "" if answer.fine else f"the receiver answered {answer.status}")

@@ -223,7 +223,7 @@ async def test_the_operators_hosts_are_not_users(make_world) -> None:
 
     world = await make_world(losses(1.0), webhooks=(Webhook("http://127.0.0.1:9/hook"),))
     with pytest.raises(Exception, match="not public"):
-        await outgoing_for_users(world.settings).check("http://127.0.0.1:9/other")
+        await outgoing_for_users(world.services.context).check("http://127.0.0.1:9/other")
 
 
 async def test_a_test_call_is_sent_and_limited(alerted) -> None:
