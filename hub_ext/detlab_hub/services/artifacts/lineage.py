@@ -161,7 +161,8 @@ class _Tracer:
         number = trial_of(link.run_id)
         if number is None or link.experiment_id is None:
             run = self._s.get(TrackedRunRow, link.run_id)
-            return self._drawn.node("run", link.run_id, "" if run is None else run.name)
+            called = "" if run is None else run.name
+            return self._drawn.node("run", link.run_id, f"id {link.run_id[:8]}", label=called and f"run {called}")
         trial = self._drawn.node("trial", str(number))
         experiment = self._s.get(ExperimentRow, link.experiment_id)
         name = "" if experiment is None else experiment.name

@@ -186,7 +186,7 @@ def _begun(unit: UnitOfWork, caller: Caller, wanted: BeginRun) -> TrackedRunRow:
         place = add_project(unit, caller, wanted.project, {})
     place = made_place(unit, caller, place)
     started = round((wanted.started or unit.now) * 1000)
-    name = wanted.name or ("" if _DRAWN.fullmatch(wanted.key) else wanted.key)
+    name = wanted.name or (f"run-{wanted.key[:8]}" if _DRAWN.fullmatch(wanted.key) else wanted.key)
     row = add_run(unit, caller, place, name, started, run_id_of_key(person(caller).name, wanted.key))
     s.flush()
     tags = {runs.KEY_TAG: wanted.key, GROUP_TAG: wanted.group, JOB_TYPE_TAG: wanted.job_type, NOTES_TAG: wanted.notes}

@@ -278,7 +278,7 @@ async def test_a_trial_logs_and_uses_artifacts_of_its_owner_and_no_run_of_others
         f"experiment:{trial.experiment}",
     }
     status, said = await alice.refused("DELETE", "artifacts/raw/versions/1")
-    assert (status, "1 runs use it" in said) == (409, True)
+    assert (status, "a run uses it" in said) == (409, True)
     await alice.ask("DELETE", "artifacts/raw/versions/1", force=True)
 
 
