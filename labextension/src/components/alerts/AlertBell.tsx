@@ -25,6 +25,15 @@ export function AlertBell(): ReactElement | null {
   const [open, setOpen] = useState(false);
   const id = useId();
   const button = useRef<HTMLButtonElement>(null);
+  const whole = useRef<HTMLSpanElement>(null);
+  useEffect(() => {
+    if (!open) return;
+    const outside = (event: PointerEvent): void => {
+      if (!whole.current?.contains(event.target as Node)) setOpen(false);
+    };
+    document.addEventListener('pointerdown', outside, true);
+    return () => document.removeEventListener('pointerdown', outside, true);
+  }, [open]);
   // A rule is evaluated soon after what it waits for.
   useReloadOn('experiment', reload, 2000);
   useNotified(data);
@@ -42,7 +51,7 @@ export function AlertBell(): ReactElement | null {
     button.current?.focus();
   };
   return (
-    <span className="det-bell" onKeyDown={close}>
+    <span ref={whole} className="det-bell" onKeyDown={close}>
       <button
         ref={button} type="button" className="det-button" aria-expanded={open} aria-controls={id} title="Alerts"
         aria-label={data.unread ? `Alerts: ${count} unread` : 'Alerts'} onClick={() => setOpen(!open)}

@@ -47,6 +47,15 @@ describe('the bell', () => {
     expect(screen.queryByRole('list', { name: 'Alerts' })).toBeNull();
   });
 
+  it('is closed by a click beside it, not by one in it', async () => {
+    await bell({ items: [alert(1)], unread: 0, next: null });
+    await userEvent.click(screen.getByRole('button', { name: 'Alerts' }));
+    await userEvent.click(screen.getByRole('listitem'));
+    expect(screen.getByRole('list', { name: 'Alerts' })).toBeTruthy();
+    await userEvent.click(document.body);
+    expect(screen.queryByRole('list', { name: 'Alerts' })).toBeNull();
+  });
+
   it('notifies of what is new since it was opened, and of nothing older', async () => {
     const { api, done } = await bell(
       { items: [alert(1)], unread: 1, next: null }, { items: [alert(2, { level: 'error' }), alert(1)], unread: 2, next: null }
