@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from sqlalchemy.orm import Session
 
@@ -22,7 +23,7 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.base.wakeups import wait_until
-from detlab_hub.services.notify.telling import OF_RULE, Said, tell
+from detlab_hub.services.notify.telling import OF_RULE, Said, hold_back, of_rule, tell
 from detlab_hub.store.queries import consumers, events
 from detlab_hub.store.queries.notify import alerts
 from detlab_hub.store.tables import AlertRuleRow, ExperimentRow
@@ -40,6 +41,8 @@ PAUSE = 1.0
 """Seconds between two looks at the event log that have found all there was."""
 ENDS = {ExperimentState.COMPLETED.value: "completed", ExperimentState.ERROR.value: "failed"}
 OF_METRICS = ("improved", "plateau")
+MOST_OF_OWNER = 600
+"""Alerts by rules of one owner that are written at once, whatever happens: the writer is everybody's."""
 _log = logging.getLogger(__name__)
 
 Key = tuple[int, int]
@@ -125,17 +128,11 @@ class AlertEvaluation(Service):
         index = await self._rules()
         for kind, look in growing.LOOKS.items():
             if kind in index.kinds:
-                found = index.of_kind(kind)
-                await self._context.write(self._grown(found, look))
-
-    def _grown(self, rules: list[AlertRule], look: growing.Look) -> Callable[[UnitOfWork], None]:
-        def write(unit: UnitOfWork) -> None:
-            for rule, key, mark, said in look(unit.session, rules, unit.now):
-                alerts.put_marks(unit.session, {(rule.id, key): mark})
-                if said is not None:
-                    _tell(unit, rule, said)
-
-        return write
+                found = await self._context.read(
+                    partial(_grown, look=look, rules=index.of_kind(kind), now=self._context.clock())
+                )
+                for begin in range(0, len(found), MOST_OF_OWNER):
+                    await self._context.write(partial(_write_grown, found=found[begin : begin + MOST_OF_OWNER]))
 
     async def _rules(self) -> RuleIndex:
         known = self._index
@@ -230,10 +227,35 @@ def _ended(kind: str, experiment_id: int) -> Said:
     return Said(kind, "has completed", "", "info", experiment_id)
 
 
+def _grown(s: Session, look: growing.Look, rules: list[AlertRule], now: float) -> list[growing.Change]:
+    """Look at what grows by itself. What is too much of one owner comes with the next look, as nothing is noted yet."""
+    of_owner, found = Counter[str](), []
+    for change in look(s, rules, now):
+        of_owner[change[0].owner] += 1
+        if of_owner[change[0].owner] <= MOST_OF_OWNER:
+            found.append(change)
+    return found
+
+
+def _write_grown(unit: UnitOfWork, found: list[growing.Change]) -> None:
+    alerts.put_marks(unit.session, {(rule.id, key): mark for rule, key, mark, _ in found})
+    for rule, _, _, said in found:
+        if said is not None:
+            _tell(unit, rule, said)
+
+
 def _write(unit: UnitOfWork, seen: _Seen, upto: int) -> None:
     alerts.put_marks(unit.session, seen.marks)
+    told = Counter[AlertRule]()
+    rules_of = Counter(rule.owner for rule in {rule for rule, _ in seen.told})
     for rule, said in seen.told:
-        _tell(unit, rule, said)
+        told[rule] += 1
+        if told[rule] <= max(1, MOST_OF_OWNER // rules_of[rule.owner]):
+            _tell(unit, rule, said)
+    for rule, count in told.items():
+        over = count - max(1, MOST_OF_OWNER // rules_of[rule.owner])
+        if over > 0:
+            hold_back(unit, rule.owner, of_rule(rule.id), over)
     consumers.advance(unit.session, CURSOR, upto, unit.now)
 
 
@@ -260,4 +282,4 @@ def _tell(unit: UnitOfWork, rule: AlertRule, said: Said) -> None:
             said = replace(said, text=f"{cause}\n{said.text}")
     whole = replace(said, title=name + said.title)
     hooks = [] if row.hook_id is None else [row.hook_id]
-    tell(unit, rule.owner, f"rule {rule.id}", whole, most=OF_RULE, bell=row.bell, hooks=hooks)
+    tell(unit, rule.owner, of_rule(rule.id), whole, most=OF_RULE, bell=row.bell, hooks=hooks)

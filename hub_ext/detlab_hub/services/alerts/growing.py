@@ -6,6 +6,7 @@ Each look says what each rule remembers now, where that has changed, and what is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 
 from sqlalchemy.orm import Session
 
@@ -16,8 +17,9 @@ from detlab_hub.services.views import budget_views
 from detlab_hub.store.queries import jobs
 from detlab_hub.store.queries.notify import alerts
 
-Grown = Iterator[tuple[AlertRule, int, RuleMark, Said | None]]
+Change = tuple[AlertRule, int, RuleMark, Said | None]
 """(rule, experiment, what the rule remembers now, what is told)"""
+Grown = Iterator[Change]
 Look = Callable[[Session, Sequence[AlertRule], float], Grown]
 MOST = 1000
 """Experiments that one look tells of; further ones follow with the next."""
@@ -54,10 +56,11 @@ def budget(s: Session, rules: Sequence[AlertRule], now: float) -> Grown:
 def _quotas(s: Session, rules: Sequence[AlertRule]) -> Grown:
     marks = alerts.marks(s, [(rule.id, 0) for rule in rules])
     slots = jobs.live(s) if any(jobs.quotas_of(s, rule.owner, rule.groups) for rule in rules) else []
+    stored = cache(partial(storage_quotas.standings, s))  # sums up what a user has stored: once for all their rules
     for rule in rules:
         over = [
             f"{one.kind} {one.name}: {100.0 * one.used / one.limit:.0f} % of the storage quota"
-            for one in storage_quotas.standings(s, rule.owner, rule.groups)
+            for one in stored(rule.owner, rule.groups)
             if one.limit and 100.0 * one.used / one.limit >= rule.amount
         ]
         for quota in jobs.quotas_of(s, rule.owner, rule.groups):

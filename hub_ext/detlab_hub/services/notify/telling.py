@@ -126,6 +126,17 @@ def _write(unit: UnitOfWork, owner: str, source: str, said: Said, *, bell: bool,
     return row.id
 
 
+def of_rule(rule_id: int) -> str:
+    """Return what tells by a rule, as `source`."""
+    return f"rule {rule_id}"
+
+
+def hold_back(unit: UnitOfWork, owner: str, source: str, count: int) -> None:
+    """Count further alerts by the last one of this source that was kept in this minute."""
+    for last in alerts.recent(unit.session, source, owner, unit.now - MINUTE, 1):
+        alerts.hold_back(unit.session, last, count)
+
+
 def _wanted(s: Session, said: Said, hook: HookRow) -> bool:
     """Whether the config of the experiment (`integrations.webhooks`) lets a webhook fire for it."""
     row = None if said.experiment_id is None else s.get(ExperimentRow, said.experiment_id)

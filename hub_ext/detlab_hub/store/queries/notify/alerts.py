@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from sqlalchemy import ColumnElement, case, delete, false, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, case, delete, false, func, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState, ExperimentState
@@ -68,7 +68,7 @@ def recent(s: Session, source: str, owner: str, since: float, most: int) -> list
     return list(s.scalars(query.order_by(AlertRow.id.desc()).limit(most)))
 
 
-def hold_back(s: Session, alert_id: int, more: int) -> None:
+def hold_back(s: Session, alert_id: int, more: int = 1) -> None:
     """Count alerts that came too fast after this one."""
     s.execute(
         update(AlertRow)
@@ -165,12 +165,15 @@ def marks(s: Session, keys: Iterable[tuple[int, int]]) -> dict[tuple[int, int], 
 
 def put_marks(s: Session, changed: Mapping[tuple[int, int], RuleMark]) -> None:
     """Write what rules remember."""
-    for (rule_id, experiment_id), mark in changed.items():
-        row = s.get(AlertMarkRow, (rule_id, experiment_id))
-        if row is None:
-            row = AlertMarkRow(rule_id=rule_id, experiment_id=experiment_id)
-            s.add(row)
-        row.value, row.count, row.told = mark.value, mark.count, mark.told
+    there = marks(s, changed)
+    rows = {
+        key: {"rule_id": key[0], "experiment_id": key[1], "value": one.value, "count": one.count, "told": one.told}
+        for key, one in changed.items()
+    }
+    if new := [row for key, row in rows.items() if key not in there]:
+        s.execute(insert(AlertMarkRow), new)
+    if known := [row for key, row in rows.items() if key in there]:
+        s.execute(update(AlertMarkRow), known)
 
 
 # --- what grows by itself
