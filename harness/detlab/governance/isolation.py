@@ -127,7 +127,7 @@ def own_parameters(source: str, matrices: Iterable[MatrixRecord]) -> list[str]:
         if source not in one.sources or not one.reached(source):
             continue
         own |= dict.fromkeys(one.reached(source))
-        problems += [*_not_asked(one, source), *_closed_to_others(one, source)]
+        problems += list(_not_asked(one, source)) or _closed_to_others(one, source)
     for one in listed:
         for other in (*one.sources, ""):
             if other != source and (shared := [name for name in one.reached(other) if name in own]):

@@ -7,8 +7,8 @@ import re
 
 KEY_CHARS = 250
 TRAINING, VALIDATION, SYSTEM = "training", "validation", "system"
-_VALIDATES = ("val_", "val/", "eval_", "eval/", "validation_", "test_", "test/")
-"""What the names of validation metrics begin with in Keras, Lightning and Transformers."""
+_VALIDATES = ("val_", "val/", "val.", "eval_", "eval/", "eval.", "validation_", "test_", "test/", "test.")
+"""What the names of validation metrics begin with in Keras, Lightning and Transformers, and in nested mappings."""
 _GROUPS = (TRAINING, VALIDATION, SYSTEM)
 _KEY = re.compile(r"[\w\-. :/]+")
 _OTHERS = re.compile(r"[^\w\-. :/]")

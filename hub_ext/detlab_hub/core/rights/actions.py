@@ -280,13 +280,17 @@ ACTIONS: Mapping[Action, ActionRule] = {
     ),
     Action.WORKSPACE_DELETE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "delete it, once nothing lies in it"),
     Action.TEMPLATE_SET: ActionRule(
-        _WORKSPACE, _WRITE, THEMSELVES, "make a template in it, or change one of one's own; that of others its admins"
+        _WORKSPACE, _WRITE, THEMSELVES, "make or change a template in it (another's: its admins)"
     ),
-    Action.TEMPLATE_REMOVE: ActionRule(_WORKSPACE, _WRITE, THEMSELVES, "remove a template from it, likewise"),
+    Action.TEMPLATE_REMOVE: ActionRule(
+        _WORKSPACE, _WRITE, THEMSELVES, "remove a template from it (another's: its admins)"
+    ),
     Action.CONFIG_POLICY_SET: ActionRule(
-        _WORKSPACE, _OWN, THEMSELVES, "hold all configs in it to a policy; in the cluster, administrators"
+        _WORKSPACE, _OWN, THEMSELVES, "set its config policy (the cluster's: administrators)"
     ),
-    Action.CONFIG_POLICY_REMOVE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "delete its config policy, likewise"),
+    Action.CONFIG_POLICY_REMOVE: ActionRule(
+        _WORKSPACE, _OWN, THEMSELVES, "delete its config policy (the cluster's: administrators)"
+    ),
     Action.MEMBER_SET: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "make somebody a member, or give them another role"),
     Action.MEMBER_REMOVE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "remove a member"),
     Action.MEMBER_LEAVE: ActionRule(_WORKSPACE, _READ, THEMSELVES, "leave it", Action.MEMBER_REMOVE),

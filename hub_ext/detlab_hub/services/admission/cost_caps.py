@@ -34,6 +34,8 @@ from detlab_hub.store.tables import CostCapRow, ExperimentRow, ProjectRow, clean
 USER, PROJECT, EXPERIMENT = "user", "project", "experiment"
 MOST = 10_000
 """Most caps: each is looked at every few seconds."""
+PAUSED = "paused: the cap of"
+"""How the warning begins that an experiment has while a cap keeps it paused."""
 FOR_EVER = "ever"
 """The `month` of a cap that has none."""
 
@@ -185,6 +187,11 @@ def check(s: Session, owner: str, now: float, *, project: int | None = None, exp
             cap = CapReached(row.kind, row.name, _month(row.kind, now), used, row.amount)
             hint = f"Have an administrator raise it: det quota set --{row.kind} {word(row.name)} --cost AMOUNT"
             raise Conflict(cap.brief, hint=hint)
+
+
+def without_pause(warnings: Sequence[str]) -> list[str]:
+    """Return the warnings of an experiment that goes on: without those of caps that kept it paused."""
+    return [said for said in warnings if not said.startswith(PAUSED)]
 
 
 def planned(config: Mapping[str, Any], pools: Pools, currency: str, nodes: Iterable[Node]) -> CostView | None:

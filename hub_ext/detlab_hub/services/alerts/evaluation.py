@@ -23,6 +23,7 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.base.wakeups import wait_until
+from detlab_hub.services.failures.diverging import values_warning
 from detlab_hub.services.notify.telling import OF_RULE, Said, hold_back, of_rule, tell
 from detlab_hub.store.queries import consumers, events
 from detlab_hub.store.queries.notify import alerts
@@ -280,6 +281,8 @@ def _tell(unit: UnitOfWork, rule: AlertRule, said: Said) -> None:
         name = f"experiment {experiment.id} ({experiment.name[:100]}) "
         if said.kind == "failed" and (cause := (experiment.failure or {}).get("message")):
             said = replace(said, text=f"{cause}\n{said.text}")
+        if said.kind == "completed" and (warning := values_warning(experiment)):
+            said = replace(said, text=warning, level="warn")
     whole = replace(said, title=name + said.title)
     hooks = [] if row.hook_id is None else [row.hook_id]
     tell(unit, rule.owner, of_rule(rule.id), whole, most=OF_RULE, bell=row.bell, hooks=hooks)

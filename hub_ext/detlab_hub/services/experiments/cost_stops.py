@@ -42,7 +42,7 @@ def act(unit: UnitOfWork, cap: CapReached) -> None:
     owners: dict[str, list[int]] = {cap.name: []} if cap.kind == USER else {}
     for number in usage.active(unit.session, cap.kind, cap.name):
         experiment = unit.experiment(number)
-        experiment.warnings = [*experiment.warnings, f"paused: {cap.brief}"]
+        experiment.warnings = [*cost_caps.without_pause(experiment.warnings), f"paused: {cap.brief}"]
         apply_experiment(unit, experiment, lifecycle.ExperimentPauseRequested())
         unit.changed_experiment(number)
         owners.setdefault(experiment.owner, []).append(number)

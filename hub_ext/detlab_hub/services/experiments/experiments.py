@@ -559,6 +559,7 @@ class Experiments(Service):
             before = row.state
             if isinstance(event, lifecycle.ExperimentActivateRequested):
                 cost_caps.check(unit.session, row.owner, unit.now, project=row.project_id, experiment=row.id)
+                row.warnings = cost_caps.without_pause(row.warnings)
                 resume_search(unit, row, caller.name)
             try:
                 apply_experiment(unit, row, event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Session
 
+from detlab_hub.services.failures.cards import NO_VALUE
 from detlab_hub.store.queries import trials
 from detlab_hub.store.tables import ExperimentRow
 
@@ -19,3 +20,9 @@ def warning_of(s: Session, experiment: ExperimentRow) -> str | None:
     if counted == 1:
         return f"its trial {told}"
     return f"all {bad} trials {told}" if bad == counted else f"{bad} of {counted} trials {told}"
+
+
+def values_warning(experiment: ExperimentRow) -> str | None:
+    """Return the warning of a search that completed without a number of its metric, or that diverged."""
+    signs = (SIGN, f"{NO_VALUE} {experiment.metric!r}")
+    return next((said for said in experiment.warnings if any(sign in said for sign in signs)), None)

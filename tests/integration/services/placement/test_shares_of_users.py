@@ -153,6 +153,7 @@ async def test_a_cap_pauses_and_tells_and_kills_nothing(make_world, kind):
         await world.services[Experiments].activate(ALICE, mine.id)
     await quotas.put(ROOT, QuotaRequest(kind=kind, name=name, cost=1e9))
     await world.services[Experiments].activate(ALICE, mine.id)
+    assert (await world.view(mine.id)).warnings == [], "it is paused no more"
     assert (await world.finish(mine.id)).state == "COMPLETED"
     await quotas.remove(ROOT, QuotaTo(kind=kind, name=name))
     assert (await quotas.list(ROOT)).costs == []
