@@ -192,7 +192,7 @@ setup-test: prerequisites sync $(VENV)/.installed-test $(VENV)-frameworks/.insta
 
 # Installing makes it, too; this is for what has changed since then. It writes nothing that is current.
 sync: | python
-	@$(PYTHON) harness/make_sync.py
+	@$(PYTHON) harness/make_sync.py --quiet
 
 $(VENV)/.python: | python
 	$(PYTHON) -m venv $(VENV)

@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from reference_pages.determined import command_of
 from reference_pages.markdown import table
 from reference_pages.plugins import ROOT
 
@@ -62,7 +61,6 @@ def _launches(module: str) -> bool:
 
 
 NOT_YET = (
-    Absent("templates on the master", lambda: command_of("template") is not None),
     Absent("Horovod", lambda: _launches("horovod")),
     Absent("FSDP", lambda: _strategy("fsdp")),
     Absent(

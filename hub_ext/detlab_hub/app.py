@@ -14,6 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -41,9 +42,11 @@ from detlab_hub.services import Services, Settings
 from detlab_hub.services.base.server_certificates import ServerAuthority
 from detlab_hub.services.base.settings import A_COPY, UidPolicy, Webhook, errors_in
 from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.cluster.log_lines import write_to_stderr
 from detlab_hub.services.notify.configuration import read_webhooks
 from detlab_hub.services.notify.consumers import installed
 from detlab_hub.services.usertasks.hub_client import HubServers
+from detlab_hub.shown_settings import shown_settings
 from detlab_hub.store import CopyPolicy, Store, installation
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.bodies import MOST_READ
@@ -248,6 +251,9 @@ class DetHub(Application):
         " POST, signed with the secret (X-Detlab-Signature: sha256=HMAC of the body). `*` is all events, `model.*` all"
         " of models.",
     ).tag(config=True)
+    log_as_json = Bool(False, help="Write the log as a JSON object for each line: time, level, logger, message.").tag(
+        config=True
+    )
     config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
 
     classes = [UserLimits]  # noqa: RUF012  (as traitlets declares it)
@@ -563,6 +569,7 @@ class DetHub(Application):
             hub_public_url=self.hub_prefix,
             background=background,
             prefix=self.base_path,
+            shown_settings=partial(shown_settings, self),
         )
         application = make_application(services, Identifier(hub, services), web)
         server = HTTPServer(application, xheaders=True, max_body_size=MOST_READ)
@@ -594,12 +601,7 @@ class DetHub(Application):
     def start(self) -> None:
         """Run until SIGTERM or SIGINT."""
         level: Any = self.log_level
-        handler = logging.StreamHandler()
-        handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        logging.basicConfig(level=level, handlers=[handler])
-        # the Hub's XSRF code logs session ids at level INFO
-        for chatty in ("alembic", "httpx", "tornado.application"):
-            logging.getLogger(chatty).setLevel(logging.WARNING)
+        write_to_stderr(level, as_json=self.log_as_json)
         asyncio.run(self._run())
 
     async def _run(self) -> None:
@@ -609,17 +611,6 @@ class DetHub(Application):
             loop.add_signal_handler(number, stop.set)
         await self.serve(stop)
         self.log.info("stopped")
-
-
-class OneLine(logging.Formatter):
-    """Log messages quote what callers sent: no control character of theirs may forge a line or reach a terminal."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (name of the base class)
-        """Return the message with its control characters spelt out; tracebacks stay as they are."""
-        text = super().formatMessage(record)
-        if text.isprintable():
-            return text
-        return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def _read_secret(path: str) -> str:

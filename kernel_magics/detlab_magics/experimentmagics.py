@@ -83,7 +83,7 @@ class ExperimentMagics(Magics):
     @_metric_argument
     @argument("--context", "-c", help="folder whose files are uploaded; default: the cells and what they import")
     @argument(
-        "--fork", type=int, metavar="ID", help="a fork of this experiment, with its code; %%%%det_fork writes the cell"
+        "--fork", type=int, metavar="ID", help="a fork of this experiment, with its code; %%det_fork writes the cell"
     )
     @argument("--new", action="store_true", help="submit again although the same experiment exists")
     @argument("--out", "-o", metavar="VAR", help="variable that receives the Experiment (it is in _, too)")

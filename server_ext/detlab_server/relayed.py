@@ -29,6 +29,7 @@ PATHS = (
     "checkpoints/{uuid}/pins",
     "checkpoints/{uuid}/undelete",
     "cluster",
+    "cluster/message",
     "comparison",
     "comparison/code",
     "comparison/curves",

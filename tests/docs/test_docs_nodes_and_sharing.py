@@ -92,7 +92,7 @@ def test_gpus_are_shared(docs_cluster: Cluster, node: Agent) -> None:
     (docs_cluster.root / "sweep.yaml").write_text(config.text)
     (docs_cluster.root / "code").mkdir()
     (docs_cluster.root / "code" / "train.py").write_text(TRAIN)
-    look, submit, _, quotas, stored, change = lines(SHARE)
+    look, submit, _, _, quotas, stored, change = lines(SHARE)
     for line in look:
         assert "train" in det(docs_cluster, line)
     assert all("would start now" in det(docs_cluster, line) for line in submit[:2])

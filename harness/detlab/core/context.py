@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 from platformdirs import user_data_dir
 
@@ -135,7 +135,7 @@ class Context:
         self,
         title: str | None = None,
         description: str | None = None,
-        level: Literal["debug", "info", "warn", "warning", "error"] | None = "info",
+        level: str | None = "info",
     ) -> None:
         """Tell the owner of the experiment something, and everybody who has a rule for its alerts.
 
@@ -147,18 +147,19 @@ class Context:
         Args:
             title: A short summary; 200 characters are kept.
             description: Details; 4,000 characters are kept.
-            level: How bad it is.
+            level: How bad it is: `debug`, `info`, `warn`, `warning` or `error`, also in capitals.
 
         Raises:
             SpoolError: It could not be written to the task's disk.
             ValueError: The level is unknown.
         """
-        if level not in {None, *_LEVELS}:
+        known = str(level or "info").lower()
+        if known not in _LEVELS:
             raise ValueError(f"level must be one of {', '.join(_LEVELS)}, not {level!r}")
         text = ": ".join(part for part in (title, description) if part)
-        logger.log(_LEVELS[level or "info"], "alert: %s", text)
+        logger.log(_LEVELS[known], "alert: %s", text)
         if self._spool is not None:
-            said = {"title": title, "text": description, "level": level or "info"}
+            said = {"title": title, "text": description, "level": known}
             cut = {
                 name: str(value or "")[:ALERT_CHARS].encode(errors="replace").decode() for name, value in said.items()
             }

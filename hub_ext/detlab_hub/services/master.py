@@ -145,8 +145,8 @@ class Services(ServiceLookup):
         self._failing: set[str] = set()
         """Loops whose last step failed."""
         self._reachable: dict[str, bool] = {}
-        self._caps_looked = self._idle_looked = -math.inf
         """Agents and whether they were heard lately, when the last tick looked."""
+        self._caps_looked = self._idle_looked = -math.inf
 
     async def start_task(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Start a user task, by the master or through the Hub."""

@@ -153,6 +153,7 @@ export class FixtureApi implements Api {
     if (path === 'trials' || path === 'experiments') return this.table(path, query);
     if (path === 'filters/complete') return found.completions(query, this.of.hostile);
     if (path === 'saved-views') return { items: this.of.trials ? found.views(this.of.hostile) : [], next: null };
+    if (path === 'alerts') return { items: this.of.trials ? made.alerts(this.of.hostile) : [], unread: this.of.trials ? 2 : 0, next: null };
     if (path === 'overview') return JSON.parse(this.overview);
     if (path === 'experiments') return { items: this.of.trials ? Array.from({ length: 12 }, (_, i) => this.experiment({ id: 40 - i, workspace_id: 7, workspace: 'vision', project_id: 3, project: 'digits', ...(i % 3 === 1 ? { state: 'COMPLETED', owner: 'ben' } : {}) })) : [], next: null };
     if (kind === 'experiments') return this.ofExperiment(part, query);

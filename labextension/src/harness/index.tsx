@@ -20,7 +20,10 @@ import { SettingsPage } from '../components/settings/SettingsPage';
 import { StoragePage } from '../components/storage';
 import { ProjectPage, SharedPage, WorkspacePage, WorkspacesPage } from '../components/workspaces';
 import { TaskView, TrialTab, TrialView } from '../components/trial';
+import { Header } from '../hub/Chrome';
+import type { PageInfo } from '../hub/page';
 import { loadPlotly } from '../hub/plotlyloader';
+import { Router } from '../hub/router';
 import { AppContext, AppProvider, Question, RunTab, WorkspaceTab } from '../state/context';
 import { Store } from '../state/store';
 import { LiveView } from '../widget/LiveView';
@@ -74,6 +77,8 @@ const app: AppContext = {
   plotly: () => loadPlotly(new URL('plotly.js', location.href).href)
 };
 
+const PAGE: PageInfo = { base: '/services/detlab/', hub: '/hub/', xsrf: '', user: 'alice', admin: true, version: '', schema: '', bundleLimit: 1 };
+
 function View(): ReactElement {
   const tab = query.get('tab') ?? undefined;
   const id = query.get('id');
@@ -81,6 +86,7 @@ function View(): ReactElement {
     case 'trial': return <TrialView id={Number(id ?? 117)} tab={tab as TrialTab} />;
     case 'task': return <TaskView id={id ?? 'nb-7f3a'} />;
     case 'panel': return <Panel />;
+    case 'header': return <div className="det-hub"><Header page={PAGE} router={new Router(PAGE.base)} /></div>;
     case 'models': return <ModelsPage />;
     case 'model': return <ModelPage name={id ?? 'digits'} />;
     case 'version': return <VersionPage model="digits" version={Number(id ?? 5)} />;

@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState, type ReactElement } from 'react';
 
 import { AlertBell } from '../components/alerts';
+import { ClusterMessage } from '../components/common/ClusterMessage';
 import { nameText } from '../components/common/text';
 import { LinkStatus } from '../components/panel';
 import { useTeams } from '../components/workspaces';
@@ -113,6 +114,7 @@ export function Notices({ page, ended }: { page: PageInfo; ended: boolean }): Re
       ) : (
         <LinkStatus />
       )}
+      <ClusterMessage />
       {page.version && version !== page.version && (
         <div className="det-banner" data-tone="paused" role="status">
           <span>detlab was updated to {version}; this page is from {page.version}.</span>

@@ -280,6 +280,15 @@ export interface CheckpointView {
   shortened: string[];
 }
 
+/** What administrators tell everybody at the top of all pages. */
+export interface ClusterMessageView {
+  text: string;
+  set_by: string;
+  set_at: number;
+  begins_at: number;
+  ends_at: number | null;
+}
+
 /** One look at the cluster. */
 export interface ClusterView {
   cluster_id: string;
@@ -294,6 +303,7 @@ export interface ClusterView {
   experiments_active: number;
   draining: boolean;
   is_copy: boolean;
+  message: ClusterMessageView | null;
 }
 
 /** GET comparison/code?trials=12,15: files of the code that are not the same in all runs, in parts. */

@@ -387,7 +387,7 @@ def test_axe_finds_nothing_serious_in_any_tab_of_the_views_in_jupyterlabs_own_co
     task = stage.client.create_task("command", config, name="for axe").id
     with opened(stage) as lab:
         themed(lab, theme)
-        for kind, number, count in (("experiment", running, 8), ("trial", trial, 5), ("task", task, 3)):
+        for kind, number, count in (("experiment", running, 8), ("trial", trial, 6), ("task", task, 3)):
             lab.command("detlab:open", kind=kind, id=number, **({"experiment": running} if kind == "trial" else {}))
             view = lab.page.locator(f"[id='detlab-{kind}:{number}']")
             tabs = view.get_by_role("tab")

@@ -128,8 +128,8 @@ def test_what_a_trial_has_loaded_is_compared_with_what_its_node_attests():
     assert "has loaded the code sha256:00000" in loaded
     (nothing,) = contradictions(report, requires=needs, code=())
     assert nothing.endswith("attests none")
-    (weaker,) = contradictions(report, requires={"gov.isolated@1"}, code={OTHER})
-    assert "does not enforce gov.isolated@1" in weaker
+    (weaker,) = contradictions(report, requires={"gov.dp@1"}, code={OTHER})
+    assert "does not enforce gov.dp@1" in weaker
 
 
 def test_what_a_config_needs_follows_from_its_policy_and_from_what_it_asks_for():

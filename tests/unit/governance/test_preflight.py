@@ -58,8 +58,8 @@ def test_a_policy_that_closes_nothing_has_nothing_to_try():
 @pytest.mark.parametrize("broken", ["leaks", "nan", "flipped", "open", "weaker"])
 def test_t8_a_router_that_does_not_keep_to_the_policy_is_refused(monkeypatch, broken):
     changes = {
-        "leaks": (fused, "scaled", lambda tensor, scale: tensor),
-        "nan": (fused, "kept", lambda tensor, scale: tensor),
+        "leaks": (fused, "scaled", lambda tensor, scale, **how: tensor),
+        "nan": (fused, "kept", lambda tensor, scale, **how: tensor),
         "flipped": (Router, "scales", lambda self, column, batch: 1 - self._scales[column]),
         "open": (Router, "scales", lambda self, column, batch: torch.ones_like(self._scales[column])),
         "weaker": (Router, "scales", lambda self, column, batch: self._scales[column] * 0.5),

@@ -133,7 +133,7 @@ def test_instances_of_an_elastic_pool_are_launched_for_what_they_will_enforce_an
     provider = {"type": "local", "slots": 1, "max_instances": 2}
     said = {
         "any": {"provider": provider},
-        "direct": {"provider": provider, "governance": {"levels": ["direct", "isolated"]}},
+        "direct": {"provider": provider, "governance": {"levels": ["direct", "dp"]}},
         "none": {"provider": provider, "governance": None},
     }
     pools, errors = read_pools(said)

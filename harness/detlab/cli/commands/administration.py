@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import csv
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, duration, moment, say, say_json, table
+from detlab.cli.spans import span
 from detlab.client.operations import tasks as task_operations
+from detlab.errors import DetlabError
 from detlab.schemas.taskwire import IdleGpuView, UserShareView
 from detlab.visible import no_formula
 
 COMMANDS = {
     "audit": "The audit log: actions of users (administrators).",
-    "token": "Tokens of agents and tasks: list, revoke (administrators).",
+    "token": "Tokens: create and list your own; those of agents and tasks (administrators).",
     "usage": "Slot hours by user and day.",
 }
 
@@ -123,44 +127,110 @@ def _show_idle(idle: Sequence[IdleGpuView]) -> None:
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def token() -> None:
-    """Manage detlab's tokens: of agents, tasks and enrolment (administrators). The Hub manages users' tokens.
+    """Manage your own tokens, which the Hub makes, and those of agents, tasks and enrolment (administrators).
 
     \b
-    Example:
+    Examples:
+      det token create --expires 30d --note "nightly runs"
+      det token list --mine
       det token list
     """
+
+
+@token.command()
+@click.option(
+    "--expires", metavar="SPAN", default="30d", show_default=True, help='After which it is void: "12h", "90d".'
+)
+@click.option("--note", default="det token create", help="What it is for, as the Hub's page shows it.")
+@click.option("--read-only", is_flag=True, help="It can look at detlab, and change nothing.")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this new file, 0600."
+)
+@json_option
+@pass_invocation
+def create(invocation: Invocation, expires: str, note: str, read_only: bool, output: Path | None) -> None:
+    """Have the Hub make a token of your own, and print it: this once, as the Hub keeps its hash alone.
+
+    \b
+    Examples:
+      det token create --read-only --expires 90d --note dashboard -o dashboard.token
+      DET_TOKEN=$(det token create --expires 2h) python train.py
+    """
+    from detlab.client.transport.hub import HubApi
+
+    scopes = ["custom:detlab:read"] if read_only else None
+    if output is not None and output.exists():
+        raise DetlabError(f"{output} is there already", hint="Name another file: a token is never written over")
+    with HubApi(invocation.client.address) as hub:
+        made = hub.make_token(hub.name(), expires=span(expires, "--expires"), note=note, scopes=scopes)
+    if output is not None:
+        with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            file.write(f"{made['token']}\n")
+    if invocation.as_json:
+        shown = {"id": made["id"], "expires_at": made.get("expires_at")}
+        say_json({**shown, "file": str(output)} if output is not None else {**shown, "token": made["token"]})
+    elif output is not None:
+        say(f"Token {clean(made['id'])} is in {clean(str(output))}. To revoke it: det token revoke --mine {made['id']}")
+    else:
+        say(made["token"])
 
 
 @token.command(name="list")
+@click.option("--mine", is_flag=True, help="Your own, which the Hub has made.")
 @csv_option
 @json_option
 @pass_invocation
-def list_tokens(invocation: Invocation) -> None:
-    """List the tokens, without their secrets.
+def list_tokens(invocation: Invocation, mine: bool) -> None:
+    """List the tokens of agents, tasks and enrolment (administrators), or your own; without their secrets.
 
     \b
-    Example:
+    Examples:
       det token list
+      det token list --mine
     """
+    if mine:
+        _list_mine(invocation)
+        return
     found = invocation.client.session.run(task_operations.tokens())
     if not invocation.answered(found, "No tokens."):
         rows = [(item.id, item.kind, item.subject, moment(item.created_at), moment(item.expires_at)) for item in found]
         table(("ID", "Kind", "Of", "Made", "Expires"), rows)
 
 
+def _list_mine(invocation: Invocation) -> None:
+    from detlab.client.transport.hub import HubApi
+
+    with HubApi(invocation.client.address) as hub:
+        found = hub.tokens(hub.name())
+    shown = [{key: one.get(key) for key in ("id", "note", "created", "expires_at", "last_activity")} for one in found]
+    if invocation.as_json:
+        say_json(shown)
+        return
+    rows = [tuple(one.values()) for one in shown]
+    table(("ID", "Note", "Made", "Expires", "Last used"), rows)
+
+
 @token.command()
 @click.argument("token_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--mine", is_flag=True, help="They are your own, which the Hub has made.")
 @json_option
 @pass_invocation
-def revoke(invocation: Invocation, token_ids: tuple[str, ...]) -> None:
+def revoke(invocation: Invocation, token_ids: tuple[str, ...], mine: bool) -> None:
     """Revoke tokens immediately. An agent whose key is revoked must be enrolled again (det agent enrol).
 
     \b
-    Example:
+    Examples:
       det token revoke 1a2b3c4d5e6f
+      det token revoke --mine a12
     """
+    from detlab.client.transport.hub import HubApi
+
     for token_id in token_ids:
-        invocation.client.session.run(task_operations.revoke_token(token_id))
+        if mine:
+            with HubApi(invocation.client.address) as hub:
+                hub.revoke_token(hub.name(), token_id)
+        else:
+            invocation.client.session.run(task_operations.revoke_token(token_id))
         if not invocation.as_json:
             say(f"Revoked {clean(token_id)}")
     if invocation.as_json:

@@ -145,11 +145,9 @@ def _say_cost(cost: CostView | None) -> None:
     if cost is None:
         return
     money = f" {clean(cost.currency)}" if cost.currency else ""
-    hourly = (
-        "" if cost.per_hour is None else f" {cost.per_hour:.2f}{money} an hour while all that may run at a time does,"
-    )
-    most = "with no limit" if cost.at_most is None else f"at most {cost.at_most:.2f}{money} in all"
-    say(f"It costs{hourly} {most} ({cost.price:g}{money} for a slot-hour in pool {clean(cost.pool)}).")
+    hourly = "" if cost.per_hour is None else f"up to {cost.per_hour:.2f}{money} an hour, "
+    most = "no limit in all" if cost.at_most is None else f"at most {cost.at_most:.2f}{money} in all"
+    say(f"Cost: {hourly}{most} ({cost.price:g}{money} for a slot-hour in pool {clean(cost.pool)}).")
 
 
 def _follow(submitted: Submitted, *, quiet: bool) -> int:

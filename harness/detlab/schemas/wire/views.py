@@ -15,6 +15,7 @@ from detlab.schemas.wire.base import (
     TrialState,
     Wire,
 )
+from detlab.schemas.wire.master import ClusterMessageView
 from detlab.schemas.wire.storage import DeletionView
 
 # --- users, cluster ---------------------------------------------------------------------------------------
@@ -104,6 +105,8 @@ class ClusterView(Wire):
     draining: bool = False
     is_copy: bool = False
     """It is a copy of a cluster, whose checkpoints it leaves alone until it is told to take over."""
+    message: ClusterMessageView | None = None
+    """What administrators tell everybody now."""
 
 
 # --- experiments ------------------------------------------------------------------------------------------
@@ -311,7 +314,7 @@ class CostView(Wire):
     price: float
     """Of a slot for an hour."""
     per_hour: float | None = None
-    """While as many trials run as may at a time; null: any number may."""
+    """While as many trials run as may at a time and have room in the pool; null: any number may."""
     at_most: float | None = None
     """In all, by `searcher.budget.slot_hours` or `resources.max_time`; null: there is no limit."""
     currency: str = ""

@@ -125,6 +125,8 @@ class Action(StrEnum):
     NODE_DRAIN = "node.drain"
     NODE_FORGET = "node.forget"
     CLUSTER_DRAIN = "cluster.drain"
+    CLUSTER_MESSAGE = "cluster.message"
+    MASTER_CONFIGURE = "master.configure"
     QUOTA_SET = "quota.set"
     ALERT_READ = "alert.read"
     ALERT_RULE_SET = "alert_rule.set"
@@ -329,6 +331,8 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.NODE_DRAIN: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "drain it"),
     Action.NODE_FORGET: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "send it away"),
     Action.CLUSTER_DRAIN: ActionRule((ObjectKind.CLUSTER,), _OWN, _ADMIN, "drain the cluster"),
+    Action.CLUSTER_MESSAGE: ActionRule((ObjectKind.CLUSTER,), _OWN, _ADMIN, "set and clear the message to everybody"),
+    Action.MASTER_CONFIGURE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "change settings of the master"),
     Action.QUOTA_SET: ActionRule((ObjectKind.QUOTA,), _OWN, _ADMIN, "set a quota"),
     Action.ALERT_READ: ActionRule((), _NONE, THEMSELVES, "mark one's own alerts as read"),
     Action.ALERT_RULE_SET: ActionRule((), _NONE, THEMSELVES, "make a rule by which one is told of what one may read"),

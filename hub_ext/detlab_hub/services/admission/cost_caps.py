@@ -8,7 +8,8 @@ running ones are looked up, each at the price that stood when it got its slots.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
@@ -17,6 +18,7 @@ from detlab.errors import Conflict, NotFound
 from detlab.pasted import word
 from detlab.schemas.jobwire import CostCapView, QuotaRequest, QuotaTo
 from detlab.schemas.wire import CostView
+from detlab_hub.backends.base import Node
 from detlab_hub.core.rights import ObjectKind
 from detlab_hub.core.scheduling import Pools
 from detlab_hub.services.base.access import knows, may_read
@@ -27,7 +29,6 @@ from detlab_hub.services.lifecycle.rows import slots_per_trial
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.services.views.experiment_views import trials_total
 from detlab_hub.store.queries import usage
-from detlab_hub.store.queries.usage import RunningCost
 from detlab_hub.store.tables import CostCapRow, ExperimentRow, ProjectRow, clean_text
 
 USER, PROJECT, EXPERIMENT = "user", "project", "experiment"
@@ -96,10 +97,10 @@ def remove(unit: UnitOfWork, to: QuotaTo) -> bool:
 def views(s: Session, caller: Caller, now: float) -> list[CostCapView]:
     """Return the caps that a caller may see, with what is used of them."""
     rows = [row for row in usage.caps(s) if _sees(s, caller, row)]
-    running = usage.running_costs(s, PLACED) if rows else []
+    costs = _Costs(s, now, rows)
     found = []
     for row in rows:
-        used = _used(s, row.kind, row.name, now, running)
+        used = costs.of(row)
         found.append(
             CostCapView(
                 kind=row.kind,
@@ -124,18 +125,27 @@ def _month(kind: str, now: float) -> str:
     return FOR_EVER if kind == EXPERIMENT else month_of(day_of(now))
 
 
-def _used(s: Session, kind: str, name: str, now: float, running: Iterable[RunningCost]) -> float:
-    """Return what counts under a cap now."""
-    if kind == EXPERIMENT:
-        return usage.cost_of_experiment(s, int(name), now)
-    month = _month(kind, now)
-    if kind == USER:
-        ended, mine = usage.cost_of_user(s, name, month), [one for one in running if one.owner == name]
-    else:
-        ended = usage.cost_of_project(s, int(name), month)
-        mine = [one for one in running if one.project_id == int(name)]
-    begin = now - _into_month(now)
-    return ended + sum(one.since(begin, now) for one in mine)
+class _Costs:
+    """What counts under caps now. Of users and projects all is read once, however many caps there are."""
+
+    def __init__(self, s: Session, now: float, rows: Sequence[CostCapRow]) -> None:
+        self._session, self._now = s, now
+        self._sums: dict[tuple[str, str], float] = defaultdict(float)
+        names = {kind: {row.name for row in rows if row.kind == kind} for kind in (USER, PROJECT)}
+        if not any(names.values()):
+            return
+        month, begin = _month(USER, now), now - _into_month(now)
+        self._sums.update(((USER, owner), cost) for owner, cost in usage.costs_of_users(s, names[USER], month).items())
+        of_projects = usage.costs_of_projects(s, {int(name) for name in names[PROJECT]}, month)
+        self._sums.update(((PROJECT, str(number)), cost) for number, cost in of_projects.items())
+        for one in usage.running_costs(s, PLACED):
+            for key in ((USER, one.owner), (PROJECT, str(one.project_id))):
+                self._sums[key] += one.since(begin, now)
+
+    def of(self, row: CostCapRow) -> float:
+        if row.kind == EXPERIMENT:
+            return usage.cost_of_experiment(self._session, int(row.name), self._now)
+        return self._sums.get((row.kind, row.name), 0.0)
 
 
 def _into_month(now: float) -> float:
@@ -146,10 +156,10 @@ def _into_month(now: float) -> float:
 def reached(s: Session, now: float) -> list[CapReached]:
     """Return the caps that are reached, of experiments only those of active ones."""
     rows = usage.caps(s)
-    going = set(usage.active(s)) if any(row.kind == EXPERIMENT for row in rows) else set()
+    going = set(usage.active_of(s, [int(row.name) for row in rows if row.kind == EXPERIMENT]))
     rows = [row for row in rows if row.kind != EXPERIMENT or int(row.name) in going]
-    running = usage.running_costs(s, PLACED) if rows else []
-    used = [(row, _used(s, row.kind, row.name, now, running)) for row in rows]
+    costs = _Costs(s, now, rows)
+    used = [(row, costs.of(row)) for row in rows]
     return [CapReached(row.kind, row.name, _month(row.kind, now), n, row.amount) for row, n in used if n >= row.amount]
 
 
@@ -168,22 +178,23 @@ def check(s: Session, owner: str, now: float, *, project: int | None = None, exp
     """
     keys = [(USER, owner), (PROJECT, str(project)), (EXPERIMENT, str(experiment))]
     rows = [row for key in keys if (row := s.get(CostCapRow, (key[0], clean_text(key[1])))) is not None]
-    running = usage.running_costs(s, PLACED) if rows else []
+    costs = _Costs(s, now, rows)
     for row in rows:
-        used = _used(s, row.kind, row.name, now, running)
+        used = costs.of(row)
         if used >= row.amount:
             cap = CapReached(row.kind, row.name, _month(row.kind, now), used, row.amount)
             hint = f"Have an administrator raise it: det quota set --{row.kind} {word(row.name)} --cost AMOUNT"
             raise Conflict(cap.brief, hint=hint)
 
 
-def planned(config: Mapping[str, Any], pools: Pools, currency: str) -> CostView | None:
+def planned(config: Mapping[str, Any], pools: Pools, currency: str, nodes: Iterable[Node]) -> CostView | None:
     """Return what an experiment will cost by its config; None where its pool has no price.
 
     Args:
         config: A resolved config.
         pools: Of the cluster.
         currency: What prices are in.
+        nodes: Those that are connected: more of a pool than its slots is never held, unless it grows.
     """
     slots = slots_per_trial(config)
     resources, searcher = config.get("resources") or {}, config.get("searcher") or {}
@@ -197,6 +208,10 @@ def planned(config: Mapping[str, Any], pools: Pools, currency: str) -> CostView 
         together = most if together is None else min(together, most)
     if together is not None and trials is not None:
         together = min(together, trials)
+    held = None if together is None else together * slots
+    here = sum(len(node.slots) for node in nodes if node.pool == pool.name)
+    if here >= slots and pool.provider is None:
+        held = here if held is None else min(held, here)
     hours = []
     if (budget := (searcher.get("budget") or {}).get("slot_hours")) is not None:
         hours.append(float(budget))
@@ -205,7 +220,7 @@ def planned(config: Mapping[str, Any], pools: Pools, currency: str) -> CostView 
     return CostView(
         pool=pool.name,
         price=pool.price,
-        per_hour=None if together is None else together * slots * pool.price,
+        per_hour=None if held is None else held * pool.price,
         at_most=min(hours) * pool.price if hours else None,
         currency=currency,
     )

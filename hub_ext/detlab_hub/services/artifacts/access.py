@@ -8,6 +8,7 @@ from dataclasses import replace
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden
+from detlab.pasted import word
 from detlab.schemas.wire.artifacts.artifacts import LATEST
 from detlab_hub.core.rights import ACTIONS, Action, ObjectKind, Right, Thing, may, right_of
 from detlab_hub.services.base.access import check_may_ask, no_such, owns, person
@@ -87,10 +88,11 @@ def version_for(s: Session, row: ArtifactRow, named: str) -> ArtifactVersionRow:
     else:
         found = artifacts.with_alias(s, row.id, named)
     if found is None:
+        called = word(f"{row.owner}/{row.name}")
         raise no_such(
             f"artifact {row.name!r} has no version {named[:80]!r}",
             exists=False,
-            hint=f"Versions have numbers from 1 on, and aliases: det artifact describe {row.id}",
+            hint=f"Versions have numbers from 1 on, and aliases: det artifact describe {called}",
         )
     return found
 
@@ -112,7 +114,8 @@ def check_unused(s: Session, ids: Sequence[int], name: str, *, force: bool) -> N
     aliases = sorted({alias for held in artifacts.aliases_of(s, ids).values() for alias in held})
     if not used and not aliases:
         return
-    why = [f"{len({one.run_id for one in used})} runs use it"] if used else []
+    runs = len({one.run_id for one in used})
+    why = [f"{runs} runs use it" if runs > 1 else "a run uses it"] if used else []
     why += [f"aliases point at it: {', '.join(aliases[:10])}"] if aliases else []
     raise Conflict(
         f"{name} is not deleted: {'; '.join(why)}",

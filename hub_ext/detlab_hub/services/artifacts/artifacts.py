@@ -110,7 +110,7 @@ class Artifacts(Service):
             check_unused(unit.session, versions, f"artifact {found.name!r}", force=force)
             view = artifact_views(unit.session, [found], caller)[0]
             audit.note(unit, caller, "artifact.delete", f"artifact {found.id}", found.name)
-            artifacts.delete_artifact(unit.session, found)
+            artifacts.delete_artifact(unit.session, found, unit.now)
             return view
 
         async with self._context.artifact_locks.of(row.id):

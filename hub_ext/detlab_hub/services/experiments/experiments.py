@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from detlab.schemas.script_names import normal
 from detlab.schemas.wire import (
     Archived,
     CheckpointView,
+    CostView,
     CreateExperiment,
     CreateExperimentReply,
     CurvesView,
@@ -141,13 +142,17 @@ class Experiments(Service):
                 if prepared.config.get("unmanaged")
                 else await self._forecast(caller, prepared.config, place),
                 given=prepared.given,
-                cost=cost_caps.planned(prepared.config, self._context.settings.pools, self._context.settings.currency),
+                cost=self._cost(prepared.config),
             )
         # With rare relations between hyperparameters, drawing its first points takes seconds.
         begun = await workers.submissions.run(caller.name, FirstStep.of, prepared.config, seed_of(prepared.config))
         reply = await self._context.write(lambda unit: self._create(unit, caller, request, prepared, begun))
-        cost = cost_caps.planned(prepared.config, self._context.settings.pools, self._context.settings.currency)
+        cost = self._cost(prepared.config)
         return reply.model_copy(update={"given": prepared.given, "cost": cost}) if reply.created else reply
+
+    def _cost(self, config: Mapping[str, Any]) -> CostView | None:
+        settings, nodes = self._context.settings, self._context.backend.nodes(self._context.clock())
+        return cost_caps.planned(config, settings.pools, settings.currency, nodes)
 
     def _known(self, s: Session, caller: Caller, request: CreateExperiment) -> CreateExperimentReply | None:
         row = None if request.dry_run else known_experiment(s, caller.name, request.idempotency_key)

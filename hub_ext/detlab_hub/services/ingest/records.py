@@ -64,6 +64,8 @@ class _Taking:
     refused: list[RefusedRecord] = field(default_factory=list)
     reports: list[curves.ReportedMetrics] = field(default_factory=list)
     """Reports to be stored at the end, in one call: much faster than one by one."""
+    alerts: list[AlertRecord] = field(default_factory=list)
+    """Likewise, and limited together."""
 
 
 def take(
@@ -109,6 +111,8 @@ def take(
             _take_one(taking, record)
         if taking.reports:
             curves.insert_reports(unit.session, trial.id, row.run, taking.reports, row.resume_step)
+        if taking.alerts:
+            say_of_trial(unit, trial, taking.alerts)
     return RecordAck(acked=mark, refused=taking.refused)
 
 
@@ -212,7 +216,7 @@ def _take_one(taking: _Taking, record: Record) -> None:
         case CheckpointGoneRecord():
             missing_checkpoints.note(taking.unit, taking.trial, taking.row, record)
         case AlertRecord():
-            say_of_trial(taking.unit, taking.trial, record)
+            taking.alerts.append(record)
         case LogRecord():
             _refuse(taking, record.seq, "record.stream", "a log line does not belong to the metrics stream")
 

@@ -75,10 +75,35 @@ def tell(
         bell: Whether it is new in their list; else it is there as read.
         hooks: Their webhooks that get it.
     """
+    return tell_all(unit, owner, source, [said], most=most, bell=bell, hooks=hooks)
+
+
+def tell_all(
+    unit: UnitOfWork,
+    owner: str,
+    source: str,
+    many: Sequence[Said],
+    *,
+    most: int,
+    bell: bool = True,
+    hooks: Sequence[int] = (),
+) -> bool:
+    """Tell one person several things, as `tell` does; return False if not all are kept.
+
+    What is too much costs no statement of its own: a batch of reports may have a thousand of them.
+    """
     recent = alerts.recent(unit.session, source, owner, unit.now - MINUTE, most)
-    if len(recent) >= most:
-        alerts.hold_back(unit.session, recent[0])
-        return False
+    kept = many[: most - len(recent)]
+    newest = recent[0] if recent else None
+    for said in kept:
+        newest = _write(unit, owner, source, said, bell=bell, hooks=hooks)
+    if (more := len(many) - len(kept)) and newest is not None:
+        alerts.hold_back(unit.session, newest, more)
+    return not more
+
+
+def _write(unit: UnitOfWork, owner: str, source: str, said: Said, *, bell: bool, hooks: Sequence[int]) -> int:
+    """Write an alert, and the calls of webhooks; return its id."""
     row = AlertRow(
         owner=owner,
         source=source,
@@ -98,7 +123,7 @@ def tell(
         hook = unit.session.get(HookRow, hook_id)
         if hook is not None and hook.owner == owner and _wanted(unit.session, said, hook):
             enqueue_for(unit, hook, said.kind, told_of(unit, said, row), said.experiment_id)
-    return True
+    return row.id
 
 
 def of_rule(rule_id: int) -> str:
@@ -160,12 +185,12 @@ def _facts(unit: UnitOfWork, row: ExperimentRow) -> dict[str, Any]:
 # --- what code says
 
 
-def say_of_trial(unit: UnitOfWork, trial: TrialRow, record: AlertRecord) -> None:
+def say_of_trial(unit: UnitOfWork, trial: TrialRow, records: Sequence[AlertRecord]) -> None:
     """Tell what the code of a trial says: to the owner of its experiment, and to those who have a rule for it."""
     row = unit.experiment(trial.experiment_id)
     subject = AlertSubject(row.id, row.owner, row.project_id, row.workspace_id)
-    said = _said(record, experiment_id=row.id, trial_id=trial.id)
-    kept = _say(unit, subject, f"trial {trial.id}", said, None)
+    many = [_said(record, experiment_id=row.id, trial_id=trial.id) for record in records]
+    kept = _say(unit, subject, f"trial {trial.id}", many, None)
     if not kept and not any(one.startswith(TOO_MANY) for one in trial.warnings):
         told = (
             f"{TOO_MANY}: {OF_RUN} in a minute are kept of a trial. The others are in its log, and counted by the last"
@@ -175,10 +200,10 @@ def say_of_trial(unit: UnitOfWork, trial: TrialRow, record: AlertRecord) -> None
         unit.changed_trial(trial)
 
 
-def say_of_run(unit: UnitOfWork, row: TrackedRunRow, record: AlertRecord) -> bool:
-    """Tell what a run from elsewhere says, likewise; return whether it was kept."""
+def say_of_run(unit: UnitOfWork, row: TrackedRunRow, records: Sequence[AlertRecord]) -> bool:
+    """Tell what a run from elsewhere says, likewise; return whether all was kept."""
     subject = AlertSubject(0, row.owner, row.project_id, row.workspace_id)
-    return _say(unit, subject, f"run {row.id}", _said(record, run_id=row.id), row)
+    return _say(unit, subject, f"run {row.id}", [_said(record, run_id=row.id) for record in records], row)
 
 
 def _said(record: AlertRecord, **about: Any) -> Said:
@@ -187,14 +212,14 @@ def _said(record: AlertRecord, **about: Any) -> Said:
     return Said("alert", title, record.text, level, **about)
 
 
-def _say(unit: UnitOfWork, subject: AlertSubject, source: str, said: Said, run: TrackedRunRow | None) -> bool:
-    """Tell the owner, and everybody who has a rule for it and may read it; return whether the owner's was kept."""
+def _say(unit: UnitOfWork, subject: AlertSubject, source: str, many: Sequence[Said], run: TrackedRunRow | None) -> bool:
+    """Tell the owner, and everybody who has a rule for it and may read it; return whether the owner's were all kept."""
     hooks: dict[str, list[int]] = {subject.owner: []}
     for rule in alerts.rules_for_alerts(unit.session, subject):
         if rule.owner in hooks or _reads(unit.session, rule, subject, run):
             hooks.setdefault(rule.owner, []).extend([] if rule.hook_id is None else [rule.hook_id])
     kept = {
-        owner: tell(unit, owner, source, said, most=OF_RUN, hooks=list(dict.fromkeys(theirs)))
+        owner: tell_all(unit, owner, source, many, most=OF_RUN, hooks=list(dict.fromkeys(theirs)))
         for owner, theirs in hooks.items()
     }
     return kept[subject.owner]

@@ -186,7 +186,7 @@ def _begun(unit: UnitOfWork, caller: Caller, wanted: BeginRun) -> TrackedRunRow:
         place = add_project(unit, caller, wanted.project, {})
     place = made_place(unit, caller, place)
     started = round((wanted.started or unit.now) * 1000)
-    name = wanted.name or ("" if _DRAWN.fullmatch(wanted.key) else wanted.key)
+    name = wanted.name or (f"run-{wanted.key[:8]}" if _DRAWN.fullmatch(wanted.key) else wanted.key)
     row = add_run(unit, caller, place, name, started, run_id_of_key(person(caller).name, wanted.key))
     s.flush()
     tags = {runs.KEY_TAG: wanted.key, GROUP_TAG: wanted.group, JOB_TYPE_TAG: wanted.job_type, NOTES_TAG: wanted.notes}
@@ -299,8 +299,8 @@ def _store(unit: UnitOfWork, row: TrackedRunRow, taken: _Taken) -> None:
         s.flush()
         if points.count(s, row.id) > MOST_NAMES:
             raise BadRequest(f"run {row.id} would have more than {MOST_NAMES:,} metrics")
-    for alert in taken.alerts:
-        say_of_run(unit, row, alert)
+    if taken.alerts:
+        say_of_run(unit, row, taken.alerts)
     if taken.lines:
         _append_lines(unit, row.id, taken.lines)
 

@@ -243,13 +243,18 @@ def found_run(s: Session, caller: Caller, named: str, action: Action | None = No
         owner = person(caller).name
         mine = [run_id_of_key(owner, named)]
         if s.get(TrackedRunRow, mine[0]) is None:
-            mine = runs.own_beginning(s, owner, named, 2) if len(named) >= SHORTEST_START else []
+            mine = _beginning(s, owner, named) or _beginning(s, owner, named.removeprefix("run-"))
         if not mine:
             error.hint = error.hint or "det run list"
             raise
         if len(mine) > 1:
             raise BadRequest(f"several of your runs begin with {named[:80]}", hint="det run list") from error
         return run_for(s, caller, mine[0], action)
+
+
+def _beginning(s: Session, owner: str, start: str) -> list[str]:
+    """Return two runs of a user at most that begin so; those without a name are called `run-` and their beginning."""
+    return runs.own_beginning(s, owner, start, 2) if len(start) >= SHORTEST_START else []
 
 
 def run_view(s: Session, caller: Caller, run_id: str) -> RunView:

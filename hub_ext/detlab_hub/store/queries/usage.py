@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import cache
 from typing import NamedTuple
 
-from sqlalchemy import Table, bindparam, case, func, select
+from sqlalchemy import ColumnElement, Table, bindparam, case, func, select
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
@@ -15,6 +15,7 @@ from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.rights import ObjectKind, Person
 from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.rights import visible
+from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
     AllocationRow,
     CostCapRow,
@@ -143,16 +144,22 @@ def cost_of_experiment(s: Session, experiment_id: int, now: float) -> float:
     return max(0.0, float(s.scalar(query) or 0.0))
 
 
-def cost_of_user(s: Session, owner: str, month: str) -> float:
-    """Return what ended allocations of a user cost in a month, YYYY-MM."""
-    days = SlotUsageRow.day.between(f"{month}-01", f"{month}-31")
-    return float(s.scalar(select(func.sum(SlotUsageRow.cost)).where(SlotUsageRow.owner == owner, days)) or 0.0)
+def costs_of_users(s: Session, owners: Collection[str], month: str) -> dict[str, float]:
+    """Return what ended allocations of some users cost in a month, YYYY-MM."""
+    row, found = SlotUsageRow, dict[str, float]()
+    query = select(row.owner, func.sum(row.cost)).where(row.day.between(f"{month}-01", f"{month}-31"))
+    for some in chunks(sorted(owners)):
+        found |= {one[0]: float(one[1]) for one in s.execute(query.where(row.owner.in_(some)).group_by(row.owner))}
+    return found
 
 
-def cost_of_project(s: Session, project_id: int, month: str) -> float:
-    """Return what ended allocations of a project's experiments cost in a month, YYYY-MM."""
-    row = s.get(ProjectCostRow, (project_id, month))
-    return 0.0 if row is None else row.cost
+def costs_of_projects(s: Session, projects: Collection[int], month: str) -> dict[int, float]:
+    """Return what ended allocations of the experiments of some projects cost in a month, YYYY-MM."""
+    row, found = ProjectCostRow, dict[int, float]()
+    query = select(row.project_id, row.cost).where(row.month == month)
+    for some in chunks(sorted(projects)):
+        found |= {one[0]: one[1] for one in s.execute(query.where(row.project_id.in_(some)))}
+    return found
 
 
 def add_project_cost(s: Session, project_id: int, month: str, cost: float) -> None:
@@ -170,12 +177,18 @@ def caps(s: Session) -> list[CostCapRow]:
     return list(s.scalars(select(CostCapRow).order_by(CostCapRow.kind, CostCapRow.name)))
 
 
-def active(s: Session, kind: str = "", name: str = "") -> list[int]:
-    """Return the active experiments that run on the cluster: all, or those under a cap."""
+def active(s: Session, kind: str, name: str) -> list[int]:
+    """Return the active experiments under a cap that run on the cluster."""
+    column = {"user": ExperimentRow.owner, "project": ExperimentRow.project_id, "experiment": ExperimentRow.id}[kind]
+    return _on_cluster(s, column == (name if kind == "user" else int(name)))
+
+
+def active_of(s: Session, experiments: Collection[int]) -> list[int]:
+    """Return those of some experiments that are active and run on the cluster."""
+    return [number for some in chunks(sorted(experiments)) for number in _on_cluster(s, ExperimentRow.id.in_(some))]
+
+
+def _on_cluster(s: Session, which: ColumnElement[bool]) -> list[int]:
     query = select(ExperimentRow.id, ExperimentRow.config).where(ExperimentRow.state == ExperimentState.ACTIVE.value)
-    column = {"user": ExperimentRow.owner, "project": ExperimentRow.project_id, "experiment": ExperimentRow.id}.get(
-        kind
-    )
-    if column is not None:
-        query = query.where(column == (name if kind == "user" else int(name)))
-    return [number for number, config in s.execute(query.order_by(ExperimentRow.id)) if not config.get("unmanaged")]
+    found = s.execute(query.where(which).order_by(ExperimentRow.id))
+    return [number for number, config in found if not config.get("unmanaged")]

@@ -8,6 +8,7 @@ from detlab_hub.store.tables.artifacts import (
     ArtifactLinkRow,
     ArtifactRow,
     ArtifactVersionRow,
+    DeletedArtifactLinkRow,
 )
 from detlab_hub.store.tables.base import Base, clean_text
 from detlab_hub.store.tables.cluster import (

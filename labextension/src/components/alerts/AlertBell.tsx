@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { AlertList, AlertView, UnreadAlerts } from '../../state/wire';
 import { Go } from '../admin/parts';
 import { formatAgo, useLoaded, useNow } from '../common';
-import { useAct, useReloadOn } from '../common/load';
+import { useAct, useReloadOn } from '../common/loading/load';
 import { nameText, visible } from '../common/text';
 
 const SHOWN = 20;
@@ -47,7 +47,7 @@ export function AlertBell(): ReactElement | null {
         ref={button} type="button" className="det-button" aria-expanded={open} aria-controls={id} title="Alerts"
         aria-label={data.unread ? `Alerts: ${count} unread` : 'Alerts'} onClick={() => setOpen(!open)}
       >
-        <span aria-hidden="true">🔔</span>
+        <BellIcon />
         {data.unread > 0 && <span className="det-bell-count det-num">{count}</span>}
       </button>
       <span id={id} className="det-bell-list" hidden={!open}>
@@ -60,6 +60,15 @@ export function AlertBell(): ReactElement | null {
         )}
       </span>
     </span>
+  );
+}
+
+/** Drawn: not every machine has a font with this sign. */
+function BellIcon(): ReactElement {
+  return (
+    <svg className="det-bell-icon" width="14" height="14" viewBox="0 0 16 16" fill="currentColor" aria-hidden="true">
+      <path d="M8 1a1 1 0 0 1 1 1v.3A4.5 4.5 0 0 1 12.5 6.7V10l1.5 2v.5H2V12l1.5-2V6.7A4.5 4.5 0 0 1 7 2.3V2a1 1 0 0 1 1-1zM6.3 13.5h3.4a1.7 1.7 0 0 1-3.4 0z" />
+    </svg>
   );
 }
 

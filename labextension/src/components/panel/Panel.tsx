@@ -7,6 +7,7 @@ import { isOver } from '../../state/states';
 import { Go } from '../admin/parts';
 import { AlertBell } from '../alerts';
 import { Loading } from '../common';
+import { ClusterMessage } from '../common/ClusterMessage';
 import { QuotaItems, usedWords, useQuotas } from '../jobs';
 import { ArtifactItems, useNewestArtifacts } from '../artifacts/Section';
 import { ModelItems, useNewestModels } from '../models/Section';
@@ -44,6 +45,7 @@ export function Panel({ notice, footer }: { notice?: ReactNode; footer?: ReactNo
       </div>
       {notice}
       <LinkStatus />
+      <ClusterMessage />
       {ready && <StorageWarning />}
       {ready ? <Sections filter={filter} /> : !failed && <Loading what="Connecting" />}
       {footer}

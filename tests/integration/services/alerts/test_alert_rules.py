@@ -8,6 +8,7 @@ import pytest
 from alerted_world import Alerted, failing, losses, say
 from pydantic import ValidationError
 from services_scripted import ALICE, BOB, ROOT, config, deaf
+from sqlalchemy import event
 
 from detlab.errors import NotFound
 from detlab.schemas.wire.grants import GrantRequest, GrantTo
@@ -185,7 +186,11 @@ async def test_a_storm_of_alerts_is_limited_and_says_so(make_world) -> None:
     alerted = Alerted(world)
     made = await world.submit(config())
     await world.steps(3)
+    await alerted.rule(ALICE, "alert")
+    asked: list[str] = []
+    event.listen(world.store._write_engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
     await say(world, *(str(number) for number in range(500)))
+    assert len(asked) < 40, "what is too much costs the writer no statement"
     told = await alerted.told(ALICE)
     assert [one.text for one in told] == [str(number) for number in range(OF_RUN)]
     assert told[-1].held_back == 490

@@ -6,19 +6,23 @@ from typing import Any
 
 import pytest
 from services_scripted import ALICE, BOB, ROOT, Flaw, FlawedStore, config, training
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from detlab.errors import Conflict
 from detlab.schemas.jobwire import QuotaRequest, QuotaTo
-from detlab.schemas.taskwire import CreateTask, TaskKind
+from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.core.scheduling import read_pools
+from detlab_hub.services.admission import cost_caps
 from detlab_hub.services.admission.quotas import Quotas
+from detlab_hub.services.base.callers import HubCaller
 from detlab_hub.services.cluster.usage import Usage
 from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.lifecycle.accounting import day_of
 from detlab_hub.services.queue.jobs import Jobs
+from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks
-from detlab_hub.store.tables import AlertRow, AllocationRow, FadedUsageRow, SlotUsageRow
+from detlab_hub.store.tables import AlertRow, AllocationRow, CostCapRow, FadedUsageRow, SlotUsageRow
 
 SHARED = {"scheduler": "fair_share", "share_by": "user", "min_run": 5, "evict_after": 2, "usage_half_life": 3600}
 GRID = {"name": "random", "metric": "loss", "max_trials": 8, "max_concurrent_trials": 8}
@@ -115,6 +119,10 @@ async def test_what_a_search_costs_is_said_at_submit(make_world):
             ALICE, CreateExperiment(config=config(search), dry_run=dry_run)
         )
         assert (reply.cost.per_hour, reply.cost.at_most, reply.cost.currency) == (6.0, 20.0, "EUR")
+    # More than the pool has is never held at a time.
+    wide = config({**GRID, "max_concurrent_trials": 30, "budget": {"slot_hours": 10}})
+    reply = await world.services[Experiments].create(ALICE, CreateExperiment(config=wide, dry_run=True))
+    assert reply.cost.per_hour <= 8.0
     free = await make_world(training(3))
     await free.add_agent("node", 4)
     assert (await free.services[Experiments].create(ALICE, CreateExperiment(config=config()))).cost is None
@@ -163,6 +171,35 @@ async def test_nothing_new_starts_beyond_a_cap(make_world):
     assert [one.name for one in (await world.services[Quotas].list(BOB)).costs] == []
 
 
+@pytest.mark.parametrize("kind", [TaskKind.NOTEBOOK, TaskKind.SHELL, TaskKind.TENSORBOARD])
+async def test_the_hub_starts_no_server_beyond_a_cap_and_keeps_what_runs(make_world, kind):
+    """A server with slots is refused; one that was there before goes on, and is found by its key."""
+    world = await make_world(training(3), pools=pools(price=1.0))
+    await world.add_agent("node", 2)
+
+    async def spawn(owner: str, name: str, slots: int = 1, again: bool = True) -> Any:
+        request = SpawnRequest(
+            owner=owner,
+            server_name=name,
+            key=f"{name}-{owner}-{again}",
+            kind=kind,
+            config={"resources": {"slots": slots}},
+        )
+        return await world.services[Spawns].post(HubCaller(), request)
+
+    before = await spawn("alice", "there")
+    await world.services[Quotas].put(ROOT, QuotaRequest(kind="user", name="alice", cost=0.0))
+    with pytest.raises(Conflict, match="the cap of user alice is reached") as refused:
+        await spawn("alice", "new")
+    assert "det quota set --user alice" in (refused.value.hint or "")
+    with pytest.raises(Conflict, match="is reached"):
+        await spawn("alice", "there", again=False)  # a new one of that name, before which the old one would end
+    again = await spawn("alice", "there")
+    assert (again.task_id, again.state) == (before.task_id, "ACTIVE")
+    assert (await spawn("alice", "free", slots=0)).state == "ACTIVE"
+    assert (await spawn("bob", "new")).state == "ACTIVE"
+
+
 async def test_a_clock_that_jumps_changes_no_more_than_shares(make_world):
     world = await make_world(training(100_000), pools=pools(price=1.0))
     await world.add_agent("node", 2)
@@ -196,3 +233,31 @@ async def test_gpus_at_zero_are_found_and_their_owner_is_told_once(make_world):
     assert (await world.services[Usage].view(BOB)).idle == []
     (told,) = await rows(world, AlertRow)
     assert (told.owner, told.trial_id) == ("alice", idle[0].trial_id)
+
+
+async def test_many_caps_are_looked_at_with_as_few_statements_as_some(make_world):
+    world = await make_world(training(3), pools=pools(price=3600.0))
+    await world.add_agent("node", 1)
+    mine = await world.submit(config())
+    await world.steps(3, 0.5)
+    asked: list[str] = []
+    event.listen(world.store._read_engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
+    counts = []
+    for number in (2, 400):
+
+        def fill(unit: Any, number: int = number) -> None:
+            for name in range(number):
+                row = CostCapRow(kind="user", name=f"u{name}", amount=0.5, told="", set_by="root", set_at=0.0)
+                unit.session.merge(row)
+                spent = SlotUsageRow(day=day_of(unit.now).isoformat(), owner=f"u{name}", kind="trial", cost=name % 2)
+                spent.slot_seconds = 1.0
+                unit.session.merge(spent)
+            unit.session.merge(CostCapRow(kind="user", name="alice", amount=0.1, told="", set_by="root", set_at=0.0))
+
+        await world.services.context.write(fill)
+        asked.clear()
+        found = await world.services.context.read(lambda s: cost_caps.reached(s, world.now))
+        assert [one.name for one in found] == ["alice", *sorted(f"u{name}" for name in range(1, number, 2))]
+        counts.append(len(asked))
+    assert counts[0] == counts[1] <= 4, asked
+    await world.services[Experiments].kill(ALICE, mine.id)

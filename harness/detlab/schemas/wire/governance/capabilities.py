@@ -14,7 +14,7 @@ ENGINES = {"fused": "gov.fused@1", "dual": "gov.dual@1", "microbatch": "gov.micr
 LEDGER = "gov.ledger@1"
 CAPABILITIES = (*LEVELS.values(), *ENGINES.values(), LEDGER)
 """All that a config may require; no detlab enforces some of them yet."""
-ENFORCED = frozenset({LEVELS["direct"], ENGINES["fused"], ENGINES["dual"], LEDGER})
+ENFORCED = frozenset({LEVELS["direct"], LEVELS["isolated"], ENGINES["fused"], ENGINES["dual"], LEDGER})
 """What this detlab enforces where it runs."""
 CAPABILITY = re.compile(r"gov\.[a-z]{1,30}@[0-9]{1,3}")
 

@@ -42,7 +42,7 @@ from detlab_hub.store.tables import CLUSTER, TemplateRow, WorkspaceRow
 
 MOST = 1000
 """Templates of one place."""
-_SECRETS = "its credentials are in the tasks of all who may use it: editors of its workspace, or everybody"
+_SECRETS = "its credentials are in the tasks of all who may use it: you, editors of a shared workspace, or everybody"
 REFUSED = "this cannot be a template"
 
 

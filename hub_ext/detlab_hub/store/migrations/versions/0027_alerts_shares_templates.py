@@ -16,6 +16,7 @@ def upgrade() -> None:
     _preflights()
     _shares()
     _templates()
+    _deleted_artifacts()
 
 
 def _alerts() -> None:
@@ -165,7 +166,34 @@ def _templates() -> None:
     )
 
 
+def _deleted_artifacts() -> None:
+    op.create_table(
+        "deleted_artifact_links",
+        sa.Column("id", ID, nullable=False),
+        sa.Column("artifact_id", sa.BigInteger(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("owner", sa.Text(), nullable=False),
+        sa.Column("workspace_id", sa.BigInteger(), nullable=True),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("role", sa.Text(), nullable=False),
+        sa.Column("experiment_id", sa.BigInteger(), nullable=True),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("deleted_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_deleted_artifact_links")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(
+        op.f("ix_deleted_artifact_links_artifact_id_version"), "deleted_artifact_links", ["artifact_id", "version"]
+    )
+    op.create_index(op.f("ix_deleted_artifact_links_run_id"), "deleted_artifact_links", ["run_id"])
+    op.create_index(op.f("ix_deleted_artifact_links_experiment_id"), "deleted_artifact_links", ["experiment_id"])
+
+
 def downgrade() -> None:
+    op.drop_table("deleted_artifact_links")
     op.drop_table("config_policies")
     op.drop_table("templates")
     for table in ("cost_caps", "project_costs", "faded_usage"):

@@ -68,12 +68,12 @@ def recent(s: Session, source: str, owner: str, since: float, most: int) -> list
     return list(s.scalars(query.order_by(AlertRow.id.desc()).limit(most)))
 
 
-def hold_back(s: Session, alert_id: int, count: int = 1) -> None:
+def hold_back(s: Session, alert_id: int, more: int) -> None:
     """Count alerts that came too fast after this one."""
     s.execute(
         update(AlertRow)
         .where(AlertRow.id == alert_id)
-        .values(held_back=AlertRow.held_back + count)
+        .values(held_back=AlertRow.held_back + more)
         .execution_options(synchronize_session=False)
     )
 

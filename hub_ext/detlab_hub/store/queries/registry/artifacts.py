@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, delete, func, insert, literal, or_, select
+from sqlalchemy.orm import Session, aliased
 
 from detlab.schemas.script_names import normal
+from detlab.schemas.wire.artifacts.artifacts import USED
 from detlab_hub.store.queries.registry import naming
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
@@ -19,6 +20,7 @@ from detlab_hub.store.tables import (
     ArtifactRow,
     ArtifactVersionRow,
     CheckpointRow,
+    DeletedArtifactLinkRow,
     VersionRow,
     clean_text,
 )
@@ -173,6 +175,19 @@ def link(s: Session, made: ArtifactLinkRow) -> bool:
     return True
 
 
+def deleted_of_run(s: Session, run_id: str, most: int) -> list[DeletedArtifactLinkRow]:
+    """Return what a run has made and used that is deleted, in order."""
+    row = DeletedArtifactLinkRow
+    return list(s.scalars(select(row).where(row.run_id == run_id).order_by(row.id).limit(most)))
+
+
+def deleted_of(s: Session, artifact_id: int, version: int, most: int) -> list[DeletedArtifactLinkRow]:
+    """Return the runs that have made or used a version that is deleted, in order."""
+    row = DeletedArtifactLinkRow
+    query = select(row).where(row.artifact_id == artifact_id, row.version == version)
+    return list(s.scalars(query.order_by(row.id).limit(most)))
+
+
 def model_versions_of(s: Session, run_id: str, trial_id: int | None, most: int) -> list[VersionRow]:
     """Return the versions of models whose checkpoints a run, or a trial, has made."""
     mine: ColumnElement[bool] = CheckpointRow.run_id == run_id
@@ -185,9 +200,10 @@ def model_versions_of(s: Session, run_id: str, trial_id: int | None, most: int) 
 # --- removal
 
 
-def delete_version(s: Session, row: ArtifactVersionRow) -> list[str]:
+def delete_version(s: Session, row: ArtifactVersionRow, now: float) -> list[str]:
     """Delete a version; return the digests of files that no version of its artifact names any more."""
     s.flush()
+    _remember_links(s, ArtifactVersionRow.id == row.id, now)
     mine = select(ArtifactEntryRow.digest).where(ArtifactEntryRow.version_id == row.id, ArtifactEntryRow.uri == "")
     digests = sorted(set(s.scalars(mine)))
     for table in (ArtifactEntryRow, ArtifactAliasRow, ArtifactLinkRow):
@@ -211,9 +227,40 @@ def forget_unnamed(s: Session, artifact_id: int, digests: Sequence[str]) -> list
     return gone
 
 
-def delete_artifact(s: Session, row: ArtifactRow) -> None:
+def _remember_links(s: Session, which: ColumnElement[bool], now: float) -> None:
+    """Keep for lineage who has made and used the versions that are deleted next, of those that anybody has used."""
+    link, version, artifact, gone = ArtifactLinkRow, ArtifactVersionRow, ArtifactRow, DeletedArtifactLinkRow
+    used = aliased(ArtifactLinkRow)
+    kept = {
+        gone.artifact_id: artifact.id,
+        gone.name: artifact.name,
+        gone.kind: artifact.kind,
+        gone.owner: artifact.owner,
+        gone.workspace_id: artifact.workspace_id,
+        gone.version: version.version,
+        gone.digest: version.digest,
+        gone.run_id: link.run_id,
+        gone.role: link.role,
+        gone.experiment_id: link.experiment_id,
+        gone.at: link.at,
+        gone.deleted_at: literal(now),
+    }
+    of_used = select(used.id).where(used.version_id == version.id, used.role == USED).exists()
+    found = (
+        select(*kept.values())
+        .select_from(link)
+        .join(version, version.id == link.version_id)
+        .join(artifact, artifact.id == version.artifact_id)
+        .where(which, of_used)
+        .order_by(link.id)
+    )
+    s.execute(insert(gone).from_select([column.key for column in kept], found))
+
+
+def delete_artifact(s: Session, row: ArtifactRow, now: float) -> None:
     """Delete an artifact with all that belongs to it."""
     s.flush()
+    _remember_links(s, ArtifactVersionRow.artifact_id == row.id, now)
     mine = select(ArtifactVersionRow.id).where(ArtifactVersionRow.artifact_id == row.id)
     s.execute(delete(ArtifactLinkRow).where(ArtifactLinkRow.version_id.in_(mine)))
     for table in (ArtifactEntryRow, ArtifactAliasRow, ArtifactFileRow, ArtifactVersionRow):
