@@ -68,7 +68,7 @@ def recent(s: Session, source: str, owner: str, since: float, most: int) -> list
     return list(s.scalars(query.order_by(AlertRow.id.desc()).limit(most)))
 
 
-def hold_back(s: Session, alert_id: int, more: int = 1) -> None:
+def hold_back(s: Session, alert_id: int, more: int) -> None:
     """Count alerts that came too fast after this one."""
     s.execute(
         update(AlertRow)
