@@ -218,6 +218,7 @@ class Connector:
         jobs = [
             asyncio.create_task(self._write_all(connection, outbox)),
             asyncio.create_task(self._beat(outbox)),
+            asyncio.create_task(self._attest_again(outbox)),
         ]
         try:
             while (message := await self._read(connection)) is not None:
@@ -275,6 +276,13 @@ class Connector:
         self._attested = said
         return said
 
+    async def _attest_again(self, outbox: asyncio.Queue[str]) -> None:
+        """Answer anew when the challenge has changed, or what is answered. Heartbeats wait for no thread."""
+        while True:
+            await asyncio.sleep(self.heartbeat)
+            if (answer := await self._attest()) is not None:
+                outbox.put_nowait(wire.Heartbeat(time=self.clock(), attestation=answer).model_dump_json())
+
     async def _write_all(self, connection: WebSocketClientConnection, outbox: asyncio.Queue[str]) -> None:
         while True:
             message = await outbox.get()
@@ -288,8 +296,7 @@ class Connector:
         while True:
             await asyncio.sleep(self.heartbeat)
             queue = self.queue()
-            answer = await self._attest()
-            beat = wire.Heartbeat(time=self.clock(), queue=None if queue == told else queue, attestation=answer)
+            beat = wire.Heartbeat(time=self.clock(), queue=None if queue == told else queue)
             told = queue
             outbox.put_nowait(beat.model_dump_json())
             self.table.repeat_exits()
