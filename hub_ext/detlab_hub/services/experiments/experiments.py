@@ -51,7 +51,7 @@ from detlab_hub.services.base import audit, offers, references
 from detlab_hub.services.base.access import experiment_for, owns, person
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.configs.parts import EXPERIMENT
-from detlab_hub.services.base.configs.rules import rules_for
+from detlab_hub.services.base.configs.rules import rules_for, rules_of
 from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.base.limits.checks import check_queued
 from detlab_hub.services.base.masking import masked_config
@@ -560,6 +560,7 @@ class Experiments(Service):
             if isinstance(event, lifecycle.ExperimentActivateRequested):
                 cost_caps.check(unit.session, row.owner, unit.now, project=row.project_id, experiment=row.id)
                 row.warnings = cost_caps.without_pause(row.warnings)
+                rules_of(unit.session, row).limit_open(row)
                 resume_search(unit, row, caller.name)
             try:
                 apply_experiment(unit, row, event)

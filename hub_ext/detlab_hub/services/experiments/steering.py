@@ -233,6 +233,8 @@ def _check_policies(s: Session, row: ExperimentRow, wanted: SteerSearch) -> None
         ConfigError: One does.
     """
     rules = rules_of(s, row)
+    if wanted.act in {"extend", "add", "concurrency", "retry", "promote"}:
+        rules.hold_slots(row)
     match wanted.act:
         case "extend":
             lengths = ["searcher.max_time", "searcher.max_length"] if wanted.units else []

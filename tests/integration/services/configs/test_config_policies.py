@@ -13,11 +13,13 @@ from detlab.schemas.jobwire import JobUpdate
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskKind
 from detlab.schemas.wire import CreateExperiment, CreateExperimentReply, ExperimentState
 from detlab.schemas.wire.configs.config_policies import PolicyQuery, PolicyView, SetPolicy
+from detlab.schemas.wire.searches import SteerSearch
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services import Caller
 from detlab_hub.services.admission.configs.config_policies import ConfigPolicies
 from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import ExperimentRow
@@ -203,6 +205,28 @@ async def test_what_runs_against_a_new_policy_goes_on_and_its_next_change_is_hel
         await jobs.update(BOB, str(made.id), JobUpdate(priority=11))
     assert (await jobs.update(BOB, str(made.id), JobUpdate(weight=2))).weight == 2
     assert (await jobs.update(BOB, str(made.id), JobUpdate(priority=25))).priority == 25
+
+
+@pytest.mark.parametrize("act", ["concurrency", "extend", "pause and activate"])
+async def test_a_search_without_a_number_of_slots_is_held_to_a_new_limit_by_its_next_change(make_world, act):
+    """It held more than the limit for good: `set` did not name it, and its search was extended beyond it."""
+    world = await lab(make_world)
+    await world.add_agent(slots=4)
+    search = {"name": "random", "metric": "loss", "max_trials": 4}
+    made = (await submit(world, dry=False, searcher=search)).experiment
+    await world.steps(4, 0.5)
+    told = await policy(world, resources={"max_slots": 1})
+    assert any(f"are beyond it ({made.id})" in one.message for one in told.warnings)
+    steering, experiments = world.services[SearchSteering], world.services[Experiments]
+    match act:
+        case "concurrency":
+            await steering.steer(BOB, made.id, SteerSearch(act="concurrency", limit=4))
+        case "extend":
+            await steering.steer(BOB, made.id, SteerSearch(act="extend", trials=2))
+        case _:
+            await experiments.pause(BOB, made.id)
+            await experiments.activate(BOB, made.id)
+    assert world.store.read_sync(lambda s: s.get_one(ExperimentRow, made.id)).max_slots == 1
 
 
 async def test_who_may_set_and_see_them(make_world):

@@ -219,7 +219,7 @@ NO_CONFIG_OF_USERS = {
     ("admission/configs/templates.py", "put"): "a template's own",
     ("admission/configs/layers.py", "_lay"): "of what is submitted",
     ("admission/preparing.py", "_laid"): "of what is submitted",
-    ("base/configs/rules.py", "hold"): "the seam itself",
+    ("base/configs/rules.py", "limit_open"): "the seam itself",
     ("artifacts/artifacts.py", "_move"): "an artifact runs nothing",
     ("registry/models.py", "move"): "a model runs nothing",
     ("tracking/runs.py", "add_run"): "a run from elsewhere runs nothing here",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -221,16 +222,19 @@ def _below(cluster: ConfigRule, rule: ConfigRule, level: Any) -> list[Problem]:
 
 def _running(s: Session, row: ConfigPolicyRow) -> list[Problem]:
     """Return warnings of what holds slots or waits for some beyond the limits: it goes on as it is."""
-    limits, found = rule_of(row, ""), set[str]()
+    limits, found, together = rule_of(row, ""), set[str](), Counter[str]()
     for one in jobs.live(s):
         if row.workspace_id not in (CLUSTER, one.workspace_id) or (one.kind is None) != (
             row.workload == parts.EXPERIMENT
         ):
             continue
-        slots = max(one.slots_needed, one.max_slots or 0)
+        name = one.task_id or str(one.experiment_id)
+        together[name] += one.slots_needed
+        open_ended = one.max_slots is None and one.kind is None
+        slots = together[name] if open_ended else max(one.slots_needed, one.max_slots or 0)
         over = limits.max_slots is not None and slots > limits.max_slots
         if over or (limits.priority_limit is not None and one.priority < limits.priority_limit):
-            found.add(one.task_id or str(one.experiment_id))
+            found.add(name)
     if not found:
         return []
     what = "experiments" if row.workload == parts.EXPERIMENT else "tasks"

@@ -150,9 +150,7 @@ class ConfigRules:
         config = as_asked(row.config)
         if config.get("unmanaged"):
             return
-        slots = self._slots()
-        if slots is not None and isinstance(row, ExperimentRow) and row.max_slots is None:
-            row.max_slots = slots.max_slots
+        self.limit_open(row)
         resources = {**(config.get("resources") or {}), "priority": row.priority, "max_slots": row.max_slots}
         held = {**config, "resources": resources}
         problems = self._differing(config, [place for _, place, _ in self._fixed()])
@@ -161,6 +159,24 @@ class ConfigRules:
         except ConfigError as error:
             problems += error.problems
         self._refuse(problems)
+
+    def limit_open(self, row: ExperimentRow | TaskRow) -> None:
+        """Give an experiment that has no number of slots of its own the limit, as a new one would have it."""
+        slots = self._slots()
+        managed = isinstance(row, ExperimentRow) and not row.config.get("unmanaged")
+        if slots is not None and managed and row.max_slots is None:
+            row.max_slots = slots.max_slots
+
+    def hold_slots(self, row: ExperimentRow) -> None:
+        """Hold the slots of an experiment, which is to get or to run more trials, to the limit.
+
+        Raises:
+            ConfigError: Its own number is beyond it, or each trial is.
+        """
+        self.limit_open(row)
+        resources = row.config.get("resources") or {}
+        if not row.config.get("unmanaged"):
+            self.check({"resources": {**resources, "max_slots": row.max_slots, "priority": None}})
 
     # --- how
 
