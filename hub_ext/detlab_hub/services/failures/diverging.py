@@ -14,12 +14,12 @@ SIGN = "ended with NaN or an infinite value of"
 def warning_of(s: Session, experiment: ExperimentRow) -> str | None:
     """Return the warning about a search some or all of whose trials have diverged after better values."""
     counted, bad = trials.ends_without_number(s, experiment.id)
-    told = f"{SIGN} {experiment.metric!r}; the best value is from before"
+    told = f"{SIGN} {experiment.metric!r}"
     if not bad:
         return None
-    if counted == 1:
-        return f"its trial {told}"
-    return f"all {bad} trials {told}" if bad == counted else f"{bad} of {counted} trials {told}"
+    if bad < counted:  # the best may be one of those that went well
+        return f"{bad} of {counted} trials {told}"
+    return f"{'its trial' if counted == 1 else f'all {bad} trials'} {told}; the best value is from before"
 
 
 def values_warning(experiment: ExperimentRow) -> str | None:

@@ -44,6 +44,13 @@ export function AlertBell(): ReactElement | null {
     button.current?.focus(); // its own button goes
     reload();
   });
+  const opened = (one: AlertView): void => {
+    setOpen(false);
+    if (!one.read) void act(async () => {
+      await api.post<UnreadAlerts>('alerts/read', { ids: [one.id] });
+      reload();
+    });
+  };
   const close = (event: KeyboardEvent): void => {
     if (event.key !== 'Escape' || !open) return;
     event.stopPropagation();
@@ -62,7 +69,7 @@ export function AlertBell(): ReactElement | null {
       <span id={id} className="det-bell-list" hidden={!open}>
         {open && (
           <>
-            <ul className="det-list" aria-label="Alerts">{data.items.map(one => <AlertItem key={one.id} alert={one} />)}</ul>
+            <ul className="det-list" aria-label="Alerts">{data.items.map(one => <AlertItem key={one.id} alert={one} onOpen={() => opened(one)} />)}</ul>
             {data.items.length === 0 && <span className="det-none">No alerts. `det alert add-rule completed` tells you when an experiment ends.</span>}
             {data.unread > 0 && <button type="button" className="det-button det-more" onClick={read}>Mark all as read</button>}
           </>
@@ -81,12 +88,12 @@ function BellIcon(): ReactElement {
   );
 }
 
-function AlertItem({ alert }: { alert: AlertView }): ReactElement {
+function AlertItem({ alert, onOpen }: { alert: AlertView; onOpen: () => void }): ReactElement {
   const title = nameText(alert.title, 200) || alert.kind;
   return (
     <li className="det-item" data-unread={!alert.read || undefined}>
       <span className="det-item-head">
-        <span className="det-name" data-level={alert.level}>
+        <span className="det-name" data-level={alert.level} onClick={event => (event.target as Element).closest('a, button') && onOpen()}>
           {alert.experiment_id !== null ? <Go to={{ kind: 'experiment', id: alert.experiment_id }}>{title}</Go>
             : alert.run_id !== null ? <Go to={{ kind: 'run', id: alert.run_id }}>{title}</Go> : title}
         </span>
@@ -112,7 +119,8 @@ function useNotified(data: AlertList | null): void {
     if (seen === null) return;
     const fresh = data.items.filter(one => one.id > seen && !one.read);
     for (const one of fresh.slice(0, MOST_NOTIFIED).reverse()) {
-      notify(nameText(one.title, 200), one.level === 'error' ? 'bad' : undefined);
+      const text = visible(one.text.slice(0, 200));
+      notify(nameText(one.title, 200) + (text && `: ${text}`), one.level === 'error' ? 'bad' : undefined);
     }
   }, [data, notify]);
 }

@@ -40,11 +40,21 @@ describe('the bell', () => {
     expect((await axe.run(container)).violations).toEqual([]);
     await userEvent.click(screen.getByRole('button', { name: 'experiment 1 has completed' }));
     expect(done).toContain('navigate {"kind":"experiment","id":1}');
+    expect(screen.queryByRole('list', { name: 'Alerts' })).toBeNull(); // what it opened is not under it
+    expect(api.bodies).toEqual([]); // it was read already
+    await userEvent.click(screen.getByRole('button', { name: 'Alerts: 1 unread' }));
     await userEvent.click(screen.getByRole('button', { name: 'Mark all as read' }));
     await screen.findByRole('button', { name: 'Alerts' });
     expect(api.bodies).toContainEqual({ upto: 2 });
     await userEvent.keyboard('{Escape}');
     expect(screen.queryByRole('list', { name: 'Alerts' })).toBeNull();
+  });
+
+  it('marks as read the one that is opened', async () => {
+    const { api } = await bell({ items: [alert(3), alert(2)], unread: 2, next: null });
+    await userEvent.click(screen.getByRole('button', { name: 'Alerts: 2 unread' }));
+    await userEvent.click(screen.getByRole('button', { name: 'experiment 2 has completed' }));
+    await waitFor(() => expect(api.bodies).toContainEqual({ ids: [2] }));
   });
 
   it('is closed by a click beside it, not by one in it', async () => {

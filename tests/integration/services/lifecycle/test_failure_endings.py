@@ -179,7 +179,7 @@ LATE = "NaN or an infinite value of 'loss'; the best value is from before"
             [math.nan, math.inf],
             f"all 2 trials ended with {LATE}",
         ),
-        ([math.nan, 0.5], f"1 of 2 trials ended with {LATE}"),
+        ([math.nan, 0.5], "1 of 2 trials ended with NaN or an infinite value of 'loss'"),
         ([-math.inf], f"its trial ended with {LATE}"),
         ([0.5, 0.25], None),
     ],

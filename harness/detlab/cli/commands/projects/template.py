@@ -22,7 +22,7 @@ _BASE = click.option("--base", default="", metavar="NAME", help="A template that
 _DESCRIPTION = click.option("--description", default="", metavar="TEXT", help="What it is for.")
 
 
-@click.group(cls=LazyGroup, short={"ls": "list", "rm": "remove"})
+@click.group(cls=LazyGroup, short={"ls": "list", "rm": "remove", "delete": "remove"})
 def template() -> None:
     """Named parts of configs: a config's own values come first, lists are joined.
 
