@@ -301,7 +301,7 @@ def _chosen(s: Session, row: ExperimentRow, trial_ids: Sequence[int], *, longer:
         if not chosen:
             raise Conflict(
                 f"no trial of experiment {row.id} is left to continue: they have trained to their end",
-                hint=f"for longer: det experiment continue {row.id} --max-length N",
+                hint=_to_go_on(row),
             )
         return chosen
     missing = sorted(set(trial_ids) - {trial.id for trial in here})
@@ -315,9 +315,15 @@ def _chosen(s: Session, row: ExperimentRow, trial_ids: Sequence[int], *, longer:
         raise Conflict(
             f"trial {refused[0]} of experiment {row.id} cannot go on: it has trained to its end, its search had stopped"
             " it, or its hyperparameters are invalid",
-            hint=f"for longer: det experiment continue {row.id} --max-length N",
+            hint=_to_go_on(row),
         )
     return chosen
+
+
+def _to_go_on(row: ExperimentRow) -> str:
+    if _trains_on(row.searcher_name):
+        return f"for longer: det experiment continue {row.id} --max-length N"
+    return f"begin another one with its results: det experiment fork {row.id} --warm-start"
 
 
 def _is_finished(trial: TrialRow) -> bool:
