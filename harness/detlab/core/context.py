@@ -157,7 +157,7 @@ class Context:
         if known not in _LEVELS:
             raise ValueError(f"level must be one of {', '.join(_LEVELS)}, not {level!r}")
         text = ": ".join(part for part in (title, description) if part)
-        logger.log(_LEVELS[known], "alert: %s", text)
+        logger.log(_LEVELS[known], "alert: %s", text.encode(errors="replace").decode())
         if self._spool is not None:
             said = {"title": title, "text": description, "level": known}
             cut = {
