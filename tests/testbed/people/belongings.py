@@ -88,14 +88,17 @@ def _run(cluster: Cluster) -> dict[str, str]:
         return {"run_id": run, "object_id": str(there["id"])}
 
 
-def _artifact(cluster: Cluster) -> str:
-    """Return the id of an artifact with a version."""
-    wanted = {"files": [{"path": "own.txt", "size": len(FILE), "digest": DIGEST}], "comment": MARK}
+def _artifact(cluster: Cluster, version: int) -> str:
+    """Return the id of an artifact with versions up to one, as that of the model."""
     with cluster.client() as http:
-        http.post(f"artifacts/{MARK}/versions", json=wanted).raise_for_status()
-        http.put(f"artifacts/{MARK}/files/{DIGEST}", content=FILE, headers=OCTETS).raise_for_status()
-        made = http.post(f"artifacts/{MARK}/versions", json=wanted).raise_for_status().json()
-        assert made["version"]["version"] == 1
+        for number in range(1, version + 1):
+            names = ("own.txt", *(f"{more}.txt" for more in range(2, number + 1)))
+            files = [{"path": name, "size": len(FILE), "digest": DIGEST} for name in names]
+            wanted = {"files": files, "comment": MARK}
+            http.post(f"artifacts/{MARK}/versions", json=wanted).raise_for_status()
+            http.put(f"artifacts/{MARK}/files/{DIGEST}", content=FILE, headers=OCTETS).raise_for_status()
+            made = http.post(f"artifacts/{MARK}/versions", json=wanted).raise_for_status().json()
+        assert made["version"]["version"] >= version
         return str(made["artifact_id"])
 
 
@@ -155,7 +158,7 @@ def belongings(cluster: Cluster) -> Iterator[Belongings]:
             **_run(cluster),
             **_told(cluster),
             **_of_trial(cluster, trial.id),
-            "artifact": _artifact(cluster),
+            "artifact": _artifact(cluster, version.model_version),
             "workspace": place,
             "project": project,
             "model": str(model.model_id),
