@@ -9,7 +9,7 @@ from typing import Any
 from traitlets.config import Application
 
 from detlab.schemas.expconf.raw.secret_keys import MASK, SECRET_KEYS, is_secret_option
-from detlab.schemas.wire.master import MasterSetting, as_json
+from detlab.schemas.wire.cluster.master import MasterSetting, as_json
 
 _OF_TRAITLETS = frozenset(dir(Application)) - {"log_level"}
 _SECRET_NAME = re.compile(r"token|secret|passw|credential|private|signature|(api|access|account)_?key", re.IGNORECASE)

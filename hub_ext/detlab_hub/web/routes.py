@@ -14,7 +14,7 @@ from typing import Any
 from tornado.web import Application
 
 from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX
-from detlab.schemas.wire.master import MasterSetting
+from detlab.schemas.wire.cluster.master import MasterSetting
 from detlab_hub import web as package
 from detlab_hub.services import Services
 from detlab_hub.services.base.threads import Tickets

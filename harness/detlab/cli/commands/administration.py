@@ -156,12 +156,12 @@ def create(invocation: Invocation, expires: str, note: str, read_only: bool, out
       det token create --read-only --expires 90d --note dashboard -o dashboard.token
       DET_TOKEN=$(det token create --expires 2h) python train.py
     """
-    from detlab.client.transport.hub import HubApi
+    from detlab.client.transport.hub import HubAccounts
 
     scopes = ["custom:detlab:read"] if read_only else None
     if output is not None and output.exists():
         raise DetlabError(f"{output} is there already", hint="Name another file: a token is never written over")
-    with HubApi(invocation.client.address) as hub:
+    with HubAccounts(invocation.client.address) as hub:
         made = hub.make_token(hub.name(), expires=span(expires, "--expires"), note=note, scopes=scopes)
     if output is not None:
         with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
@@ -198,9 +198,9 @@ def list_tokens(invocation: Invocation, mine: bool) -> None:
 
 
 def _list_mine(invocation: Invocation) -> None:
-    from detlab.client.transport.hub import HubApi
+    from detlab.client.transport.hub import HubAccounts
 
-    with HubApi(invocation.client.address) as hub:
+    with HubAccounts(invocation.client.address) as hub:
         found = hub.tokens(hub.name())
     shown = [{key: one.get(key) for key in ("id", "note", "created", "expires_at", "last_activity")} for one in found]
     if invocation.as_json:
@@ -223,11 +223,11 @@ def revoke(invocation: Invocation, token_ids: tuple[str, ...], mine: bool) -> No
       det token revoke 1a2b3c4d5e6f
       det token revoke --mine a12
     """
-    from detlab.client.transport.hub import HubApi
+    from detlab.client.transport.hub import HubAccounts
 
     for token_id in token_ids:
         if mine:
-            with HubApi(invocation.client.address) as hub:
+            with HubAccounts(invocation.client.address) as hub:
                 hub.revoke_token(hub.name(), token_id)
         else:
             invocation.client.session.run(task_operations.revoke_token(token_id))

@@ -15,7 +15,7 @@ from detlab.cli.output.printing import clean, facts, moment, note, say, say_json
 from detlab.errors import DetlabError
 
 if TYPE_CHECKING:
-    from detlab.client.transport.hub import HubApi
+    from detlab.client.transport.hub import HubAccounts
 
 COMMANDS = {
     "login": "Log in: store the token of a cluster.",
@@ -122,10 +122,10 @@ def remove_user(invocation: Invocation, name: str, yes: bool) -> None:
     invocation.tell({"removed": name}, f"Removed user {clean(name)}.")
 
 
-def _hub(invocation: Invocation) -> HubApi:
-    from detlab.client.transport.hub import HubApi
+def _hub(invocation: Invocation) -> HubAccounts:
+    from detlab.client.transport.hub import HubAccounts
 
-    return HubApi(invocation.client.address)
+    return HubAccounts(invocation.client.address)
 
 
 @user.command()

@@ -9,13 +9,14 @@ from urllib.parse import quote
 
 from detlab.client.transport.discovery import SERVICE_PATH, ClusterAddress
 from detlab.errors import AuthError, ClusterUnreachable, DetlabError, Forbidden, NotFound
+from detlab.pasted import word
 
 TIMEOUT = 30.0
 PAGE = 200
 """Users of one request."""
 
 
-class HubApi:
+class HubAccounts:
     """Calls of the Hub beside a master.
 
     Args:
@@ -29,7 +30,7 @@ class HubApi:
 
         self.url = address.url.removesuffix(f"{SERVICE_PATH}/")
         if not address.token:
-            raise AuthError("there is no token for the Hub", hint=f"det login {self.url}")
+            raise AuthError("there is no token for the Hub", hint=f"det login {word(self.url)}")
         self._address = address
         self._http = httpx.Client(
             base_url=f"{self.url}/hub/api/",
@@ -65,14 +66,14 @@ class HubApi:
             raise ClusterUnreachable(f"no answer from the Hub at {self.url}: {error}") from error
         if reply.is_success:
             return reply.json() if reply.content else None
-        said = _message(reply)
+        said, login = _message(reply), f"det login {word(self.url)} --user NAME"
         match reply.status_code:
             case HTTPStatus.UNAUTHORIZED:
-                raise AuthError(f"the Hub does not take this token: {said}", hint=f"det login {self.url} --user NAME")
-            case HTTPStatus.FORBIDDEN:
-                hint = (
-                    f"A token with all your permissions may: det login {self.url} --user NAME, or {self.url}/hub/token"
+                raise AuthError(
+                    f"the Hub does not take this token: {said}", hint=f"det login {word(self.url)} --user NAME"
                 )
+            case HTTPStatus.FORBIDDEN:
+                hint = f"A token with all your permissions may: {login}, or the page /hub/token"
                 raise Forbidden(f"the Hub does not let this token do that: {said}", hint=hint)
             case HTTPStatus.NOT_FOUND:
                 raise NotFound(f"the Hub has no such thing: {said}")

@@ -15,7 +15,7 @@ from detlab.schemas.wire.base import (
     TrialState,
     Wire,
 )
-from detlab.schemas.wire.master import ClusterMessageView
+from detlab.schemas.wire.cluster.master import ClusterMessageView
 from detlab.schemas.wire.storage import DeletionView
 
 # --- users, cluster ---------------------------------------------------------------------------------------

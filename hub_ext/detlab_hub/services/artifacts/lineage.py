@@ -162,7 +162,8 @@ class _Tracer:
         if number is None or link.experiment_id is None:
             run = self._s.get(TrackedRunRow, link.run_id)
             called = "" if run is None else run.name
-            return self._drawn.node("run", link.run_id, f"id {link.run_id[:8]}", label=called and f"run {called}")
+            label = called if not called or called.startswith("run-") else f"run {called}"
+            return self._drawn.node("run", link.run_id, f"id {link.run_id[:8]}", label=label)
         trial = self._drawn.node("trial", str(number))
         experiment = self._s.get(ExperimentRow, link.experiment_id)
         name = "" if experiment is None else experiment.name

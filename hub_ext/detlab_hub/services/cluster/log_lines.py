@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from itertools import islice
 
-from detlab.schemas.wire.master import MasterLogLine, MasterLogPage
+from detlab.schemas.wire.cluster.master import MasterLogLine, MasterLogPage
 
 KEPT = 10_000
 """Lines of this process that administrators may read."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from detlab.schemas.wire.master import LogLevel, MasterLogPage
+from detlab.schemas.wire.cluster.master import LogLevel, MasterLogPage
 from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import check_administers

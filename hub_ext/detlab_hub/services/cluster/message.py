@@ -7,7 +7,7 @@ import json
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem
-from detlab.schemas.wire.master import ClusterMessageReply, ClusterMessageView, SetClusterMessage
+from detlab.schemas.wire.cluster.master import ClusterMessageReply, ClusterMessageView, SetClusterMessage
 from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import administers, check_administers

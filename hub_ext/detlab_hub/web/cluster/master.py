@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from detlab.schemas.wire import Wire
-from detlab.schemas.wire.master import (
+from detlab.schemas.wire.cluster.master import (
     ClusterMessageReply,
     LogLevel,
     MasterConfig,

@@ -10,7 +10,7 @@ import click
 from detlab.cli.invocation import Invocation, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import say
-from detlab.client.operations import master as operations
+from detlab.client.operations.cluster import master as operations
 from detlab.client.transport.calls import Method
 from detlab.errors import DetlabError
 

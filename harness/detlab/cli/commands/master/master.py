@@ -13,8 +13,8 @@ from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invo
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, facts, moment, note, say, say_json, table
 from detlab.cli.spans import span
-from detlab.client.operations import master as operations
-from detlab.schemas.wire.master import ClusterMessageReply, LogLevel, MasterLogLine
+from detlab.client.operations.cluster import master as operations
+from detlab.schemas.wire.cluster.master import ClusterMessageReply, LogLevel, MasterLogLine
 
 COMMANDS = {"master": "The master: what it is, its log, its settings, its message to everybody."}
 _LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)

@@ -11,7 +11,7 @@ from detlab.client.operations.experiments import one
 from detlab.client.transport.calls import Call, Flow, Method, Reply, model, valid_request
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX, ClusterView
-from detlab.schemas.wire.master import (
+from detlab.schemas.wire.cluster.master import (
     ClusterMessageReply,
     LogLevel,
     MasterConfig,
