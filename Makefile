@@ -132,8 +132,8 @@ bench-backends: setup-test  ## what a cluster costs that an agent speaks for: on
 	@sh tests/testbed/kubernetes/build.sh
 	$(BIN)/python bench/backends.py --check $(BENCH_ARGS)
 
-.PHONY: $(PLAIN_BENCHES:%=bench-%) bench-search_quality
-$(PLAIN_BENCHES:%=bench-%) bench-search_quality: setup-test  # bench-client, bench-ingest, …: each script's --help says what it measures
+.PHONY: $(PLAIN_BENCHES:%=bench-%) bench-search_quality bench-governance
+$(PLAIN_BENCHES:%=bench-%) bench-search_quality bench-governance: setup-test  # bench-client, bench-ingest, …: each script's --help says what it measures
 	$(BIN)/python bench/$(@:bench-%=%).py --check $(BENCH_ARGS)
 
 bench-peers: $(PEERS:%=$(VENV)-bench-%/.installed)  ## what the benches measure beside us, each in its own environment
@@ -192,7 +192,7 @@ setup-test: prerequisites sync $(VENV)/.installed-test $(VENV)-frameworks/.insta
 
 # Installing makes it, too; this is for what has changed since then. It writes nothing that is current.
 sync: | python
-	@$(PYTHON) harness/make_sync.py
+	@$(PYTHON) harness/make_sync.py --quiet
 
 $(VENV)/.python: | python
 	$(PYTHON) -m venv $(VENV)

@@ -31,6 +31,7 @@ MODULES = {
     "atasks.py": "tasks.py",
     "artifacts/acalls.py": "artifacts/calls.py",
     "artifacts/alogged.py": "artifacts/logged.py",
+    "parts/aalerts.py": "parts/alerts.py",
     "parts/abatches.py": "parts/batches.py",
     "parts/acollection.py": "parts/collection.py",
     "parts/aedits.py": "parts/edits.py",
@@ -60,7 +61,7 @@ REPLACEMENTS = (
     (r"\bAsync(?=[A-Z])", ""),
     (r"\b__a(enter|exit|iter)__\b", r"__\1__"),
     (
-        r"\ba(batches|calls|client|collection|edits|files|finding|lines|logged|models|output|resources|runs|search|tasks|feeds|workspaces)\b",
+        r"\ba(alerts|batches|calls|client|collection|edits|files|finding|lines|logged|models|output|resources|runs|search|tasks|feeds|workspaces)\b",
         r"\1",
     ),
     (r"\ba(read|iter_bytes)\b", r"\1"),
@@ -191,6 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--check", action="store_true", help="write nothing; fail if a module is not current")
     ways.add_argument("--watch", action="store_true", help="go on, and write them anew when their sources change")
+    parser.add_argument("-q", "--quiet", action="store_true", help="name no modules that were written")
     options = parser.parse_args(arguments)
     try:
         if options.watch:
@@ -202,7 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     for path in found:
-        print(f"{path} is not current: python {__file__}" if options.check else path, file=sys.stderr)
+        if options.check or not options.quiet:
+            print(f"{path} is not current: python {__file__}" if options.check else path, file=sys.stderr)
     return 1 if options.check and found else 0
 
 

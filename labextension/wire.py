@@ -28,6 +28,8 @@ from detlab.schemas.wire import (
     storage,
     workspaces,
 )
+from detlab.schemas.wire.artifacts import artifacts
+from detlab.schemas.wire.notify import alerts, webhooks
 
 TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
 RECEIVED = (
@@ -44,7 +46,9 @@ RECEIVED = (
     *(workspaces.WorkspaceList, workspaces.MemberList, projects.ProjectList),
     *(finding.FoundTrials, finding.ExperimentPage, finding.Completions, saved_views.SavedViewList),
     *(media.MediaPage, media.MediaKeyList, media.MediaStepList),
+    *(alerts.AlertList, alerts.UnreadAlerts, alerts.AlertRuleList, webhooks.WebhookList),
     *(runs.RunViewList, runs.RunCurveList, runs.RunFileList),
+    *(artifacts.ArtifactList, artifacts.ArtifactVersionList, artifacts.ArtifactFileList, artifacts.RunArtifactList),
     batches.BatchReply,
 )
 SENT = (
@@ -54,7 +58,8 @@ SENT = (
     batches.BatchRequest,
     *(workspaces.CreateWorkspace, workspaces.EditWorkspace, workspaces.MemberRequest),
     *(projects.CreateProject, projects.EditProject, projects.MoveExperiment, wire.EditExperiment),
-    *(projects.MoveModel, continuing.ContinueExperiment),
+    *(projects.MoveModel, continuing.ContinueExperiment, alerts.ReadAlerts),
+    *(artifacts.EditArtifact, artifacts.EditArtifactVersion),
 )
 HEAD = """/** The wire models (detlab.schemas). Made by labextension/wire.py: do not edit. */
 

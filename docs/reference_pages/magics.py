@@ -33,7 +33,9 @@ def magic_section(name: str, method: Callable[..., Any]) -> str:
     usage = " ".join(
         [name, *(f"[{usage_of(a)}]" if a.option_strings or a.nargs == "?" else a.dest.upper() for a in actions)]
     )
-    arguments = [(f"`{', '.join(a.option_strings) or a.dest.upper()}`", a.help or "") for a in actions]
+    arguments = [
+        (f"`{', '.join(a.option_strings) or a.dest.upper()}`", (a.help or "").replace("%%", "%")) for a in actions
+    ]
     doc = inspect.cleandoc(method.__doc__ or "")
     # magic_arguments puts its own usage before the docstring and its list of arguments behind it
     doc = re.sub(r"\A::\n\n(?:  .*\n)+", "", doc)

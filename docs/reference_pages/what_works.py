@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from reference_pages.determined import command_of
 from reference_pages.markdown import table
 from reference_pages.plugins import ROOT
 
@@ -62,17 +61,12 @@ def _launches(module: str) -> bool:
 
 
 NOT_YET = (
-    Absent("templates on the master", lambda: command_of("template") is not None),
     Absent("Horovod", lambda: _launches("horovod")),
     Absent("FSDP", lambda: _strategy("fsdp")),
     Absent(
         "limits of processors for processes "
         "([what is not protected](docs/explanation/security.md#what-is-not-protected-yet))",
         lambda: _accepted("resources.cpus", {"resources": {"cpus": 1}}),
-    ),
-    Absent(
-        "webhooks of single experiments",
-        lambda: _accepted("integrations", {"integrations": {"webhooks": {"webhook_name": ["ours"]}}}),
     ),
 )
 

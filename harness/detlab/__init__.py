@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from detlab.media import Table as Table
     from detlab.media import Text as Text
     from detlab.media import Video as Video
+    from detlab.track import alert as alert
     from detlab.track import finish as finish
     from detlab.track import init as init
     from detlab.track import log as log
@@ -59,6 +60,7 @@ _SUBMODULES = frozenset(
 _NAMES = {
     "InvalidHP": "detlab.errors",
     "ClusterInfo": "detlab.info",
+    "alert": "detlab.track",
     "finish": "detlab.track",
     "init": "detlab.track",
     "log": "detlab.track",
@@ -101,6 +103,7 @@ __all__ = [
     "TrialInfo",
     "Video",
     "__version__",
+    "alert",
     "client",
     "core",
     "errors",

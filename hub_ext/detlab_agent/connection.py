@@ -7,8 +7,9 @@ import contextlib
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -21,7 +22,9 @@ from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, W
 from detlab import loopback
 from detlab.backoff import Backoff
 from detlab.errors import DetlabError
+from detlab.governance.attestation import attest
 from detlab.schemas import wire
+from detlab.schemas.wire.governance.attestation import Attestation
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.enrolment import KeyRing, MasterAway, NotEnrolled
 from detlab_agent.hellos import in_parts, warn_of_older_master
@@ -105,6 +108,7 @@ class Connector:
         dial: Opens the connection; a simulation gives its own network.
         clock: Seconds since the epoch.
         queue: What the batch system behind this agent is like now; None: there is none.
+        warm: Digests of the code that warm processes have loaded.
     """
 
     endpoints: Endpoints
@@ -117,8 +121,13 @@ class Connector:
     dial: Callable[..., Awaitable[WebSocketClientConnection]] = dial
     clock: Callable[[], float] = time.time
     queue: Callable[[], wire.QueueHello | None] = lambda: None
+    warm: Callable[[], Collection[str]] = tuple
     _connection: WebSocketClientConnection | None = None
     _again: bool = False
+    _challenge: tuple[str, str] = ("", "")
+    """The master's cluster, and the nonce that it wants answered."""
+    _attested: Attestation | None = None
+    """The last answer on this connection."""
 
     def introduce_again(self) -> None:
         """Connect again, because the content of the Hello has changed (a runtime came or went)."""
@@ -202,10 +211,14 @@ class Connector:
     async def _serve(self, connection: WebSocketClientConnection, welcome: wire.Welcome) -> None:
         outbox: asyncio.Queue[str] = asyncio.Queue()
         self.table.welcome(welcome)
+        self._challenge, self._attested = (welcome.cluster_id, welcome.nonce), None
+        if (answer := await self._attest()) is not None:
+            outbox.put_nowait(wire.Heartbeat(time=self.clock(), attestation=answer).model_dump_json())
         self.table.attach(lambda message: outbox.put_nowait(message.model_dump_json()))
         jobs = [
             asyncio.create_task(self._write_all(connection, outbox)),
             asyncio.create_task(self._beat(outbox)),
+            asyncio.create_task(self._attest_again(outbox)),
         ]
         try:
             while (message := await self._read(connection)) is not None:
@@ -238,8 +251,37 @@ class Connector:
                 await self.table.acknowledged(message)
             case wire.Welcome():
                 self.table.welcome(message)
-            case wire.Heartbeat() | wire.Refused():
+            case wire.Heartbeat():
+                if message.nonce:
+                    self._challenge = self._challenge[0], message.nonce
+            case wire.Refused():
                 pass
+
+    async def _attest(self) -> Attestation | None:
+        """Return the answer to the master's challenge, if it is another than the last one."""
+        cluster_id, nonce = self._challenge
+        if not nonce:
+            return None
+        keys = self.keys
+        try:
+            answer = partial(
+                attest, nonce, cluster_id=cluster_id, agent_id=keys.agent_id, token=keys.token(), warm=self.warm
+            )
+            said = await asyncio.to_thread(answer)
+        except (NotEnrolled, OSError) as error:  # as while packages are installed: it is tried again soon
+            _log.warning("what this agent enforces cannot be attested: %s", error)
+            return None
+        if said == self._attested:
+            return None
+        self._attested = said
+        return said
+
+    async def _attest_again(self, outbox: asyncio.Queue[str]) -> None:
+        """Answer anew when the challenge has changed, or what is answered. Heartbeats wait for no thread."""
+        while True:
+            await asyncio.sleep(self.heartbeat)
+            if (answer := await self._attest()) is not None:
+                outbox.put_nowait(wire.Heartbeat(time=self.clock(), attestation=answer).model_dump_json())
 
     async def _write_all(self, connection: WebSocketClientConnection, outbox: asyncio.Queue[str]) -> None:
         while True:

@@ -189,7 +189,7 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         )
 
     _log.info("agent %s offers %d slots of its own: %s", settings.agent_id, len(own), ", ".join(s.id for s in own))
-    connector = Connector(settings.endpoints, keys, table, hello, queue=runtimes.queue)
+    connector = Connector(settings.endpoints, keys, table, hello, queue=runtimes.queue, warm=runtimes.warm_code)
     await runtimes.begin(connector.introduce_again)
     guarding = asyncio.create_task(guard.keep(), name="metadata guard") if guard is not None else None
     try:

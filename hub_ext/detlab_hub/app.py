@@ -14,6 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ import detlab
 from detlab.client.transport.discovery import is_loopback
 from detlab.errors import DetlabError
 from detlab.launch.host.identity import DEFAULT_RANGE, IdentityError, account_name, parse_range, read_uids
+from detlab.schemas.expconf import container_defaults
 from detlab.schemas.runtimes import PROCESS
 from detlab.schemas.storage_types import StorageHolder
 from detlab.schemas.wire import SERVICE_PREFIX
@@ -40,9 +42,11 @@ from detlab_hub.services import Services, Settings
 from detlab_hub.services.base.server_certificates import ServerAuthority
 from detlab_hub.services.base.settings import A_COPY, UidPolicy, Webhook, errors_in
 from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.cluster.log_lines import write_to_stderr
 from detlab_hub.services.notify.configuration import read_webhooks
 from detlab_hub.services.notify.consumers import installed
 from detlab_hub.services.usertasks.hub_client import HubServers
+from detlab_hub.shown_settings import shown_settings
 from detlab_hub.store import CopyPolicy, Store, installation
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.bodies import MOST_READ
@@ -146,8 +150,15 @@ class DetHub(Application):
         key_trait=Unicode(),
         help='Resource pools beside `default`, and how each is scheduled: {"gpu": {"scheduler": "priority",'
         ' "preemption": True, "fitting": "best", "heterogeneous": False, "description": "...",'
-        ' "priority": 42, "patience": 300.0}}. `default` may be among them.',
+        ' "priority": 42, "patience": 300.0, "governance": {"levels": ["direct"]}}}. `default` may be among them. With'
+        ' "scheduler": "fair_share" and "share_by": "user" users have shares of it, whatever they submit.',
     ).tag(config=True)
+    task_container_defaults = Dict(
+        help="What all tasks get that do not say otherwise, by Determined's names: image, environment_variables,"
+        " bind_mounts, shm_size, devices, registry_auth, startup_hook, log_policies and others. A pool's own, in"
+        " `pools`, come before them."
+    ).tag(config=True)
+    currency = Unicode("", help="What the prices of pools are in, as people are told: EUR, credits.").tag(config=True)
     default_compute_pool = Unicode("default", help="Pool of trials and tasks with slots that name none.").tag(
         config=True
     )
@@ -240,6 +251,9 @@ class DetHub(Application):
         " POST, signed with the secret (X-Detlab-Signature: sha256=HMAC of the body). `*` is all events, `model.*` all"
         " of models.",
     ).tag(config=True)
+    log_as_json = Bool(False, help="Write the log as a JSON object for each line: time, level, logger, message.").tag(
+        config=True
+    )
     config_files = List(Unicode(), help="traitlets files to read; the command line wins.").tag(config=True)
 
     classes = [UserLimits]  # noqa: RUF012  (as traitlets declares it)
@@ -345,6 +359,7 @@ class DetHub(Application):
             spawn_lease=self.spawn_lease,
             agent_reconnect_wait=self.agent_reconnect_wait,
             pools=self._pools(),
+            currency=self.currency,
             preemptions_per_hour=self.preemptions_per_hour,
             checkpoint_near=self.checkpoint_near,
             tasks_keep=self.tasks_keep_days * 86400.0,
@@ -363,6 +378,7 @@ class DetHub(Application):
             media_bytes=self.media_mb * 1024 * 1024,
             default_runtime=self.default_runtime,
             default_image=dict(self.default_image),
+            task_container_defaults=self._container_defaults(),
             uids=self._uids(),
             agent_nodes_limit=self.agent_nodes_limit,
             agent_slots_limit=self.agent_slots_limit,
@@ -390,6 +406,20 @@ class DetHub(Application):
                 f"the configuration of the pools is wrong: {'; '.join(errors)}", hint="correct c.DetHub.pools"
             )
         return pools
+
+    def _container_defaults(self) -> dict[str, Any]:
+        """Return what the cluster gives to all tasks.
+
+        Raises:
+            DetlabError: It has errors; the message lists all of them.
+        """
+        found, problems = container_defaults.read(dict(self.task_container_defaults))
+        if problems:
+            said = "; ".join(f"{one.path} {one.message}".strip() for one in problems)
+            raise DetlabError(
+                f"the defaults of tasks are wrong: {said}", hint="correct c.DetHub.task_container_defaults"
+            )
+        return found
 
     def _webhooks(self) -> tuple[Webhook, ...]:
         """Return the webhooks.
@@ -472,6 +502,7 @@ class DetHub(Application):
         self._check_address()
         self.hub_token()  # without one nothing can be served: say so before anything is made
         self._pools()
+        self._container_defaults()
         (self._root / "db").mkdir(mode=0o700, parents=True, exist_ok=True)
         store = await asyncio.to_thread(self._open_store)
         hub = HubServers(self.hub_api_url, self.hub_token())
@@ -538,6 +569,7 @@ class DetHub(Application):
             hub_public_url=self.hub_prefix,
             background=background,
             prefix=self.base_path,
+            shown_settings=partial(shown_settings, self),
         )
         application = make_application(services, Identifier(hub, services), web)
         server = HTTPServer(application, xheaders=True, max_body_size=MOST_READ)
@@ -569,12 +601,7 @@ class DetHub(Application):
     def start(self) -> None:
         """Run until SIGTERM or SIGINT."""
         level: Any = self.log_level
-        handler = logging.StreamHandler()
-        handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        logging.basicConfig(level=level, handlers=[handler])
-        # the Hub's XSRF code logs session ids at level INFO
-        for chatty in ("alembic", "httpx", "tornado.application"):
-            logging.getLogger(chatty).setLevel(logging.WARNING)
+        write_to_stderr(level, as_json=self.log_as_json)
         asyncio.run(self._run())
 
     async def _run(self) -> None:
@@ -584,17 +611,6 @@ class DetHub(Application):
             loop.add_signal_handler(number, stop.set)
         await self.serve(stop)
         self.log.info("stopped")
-
-
-class OneLine(logging.Formatter):
-    """Log messages quote what callers sent: no control character of theirs may forge a line or reach a terminal."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (name of the base class)
-        """Return the message with its control characters spelt out; tracebacks stay as they are."""
-        text = super().formatMessage(record)
-        if text.isprintable():
-            return text
-        return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def _read_secret(path: str) -> str:

@@ -17,7 +17,7 @@ from detlab_magics.cells.outside import outside_warnings
 from detlab_magics.cells.prepare import PreparedSubmission, prepare, read_config
 from detlab_magics.errors import ExperimentFailed, MagicError, StoppedWatching
 from detlab_magics.kernel import KernelSession, cell_id, cell_number, notebook_path
-from detlab_magics.plaintext import in_notebook, name_cells, plain, print_warnings
+from detlab_magics.plaintext import in_notebook, name_cells, plain, print_given, print_warnings
 from detlab_magics.tables import Listing, StatusTable
 from detlab_magics.view.screen import headless, screen
 from detlab_magics.view.show import Showing, show_ended
@@ -46,6 +46,8 @@ class CellRequest:
     """The number of the text's first line, in errors: a cell's body begins in line 2."""
     name: str | None = None
     slots: int | None = None
+    template: str | None = None
+    """A template of the master that is laid under the configuration."""
     context: pathlib.Path | None = None
     metrics: tuple[str, ...] = ()
     """Validation metrics that the table of trials has columns of."""
@@ -81,6 +83,7 @@ def run(
         context=request.context,
         source=source,
         places=places,
+        template=request.template,
     )
     if request.fork is not None:
         prepared = forks.of_experiment(session, request.fork, prepared, own_code=request.context is not None)
@@ -151,6 +154,7 @@ def _submit(session: KernelSession, prepared: PreparedSubmission) -> Experiment:
     session.submitted[client.address.url, prepared.key] = reply.experiment.id
     print(f"experiment {reply.experiment.id} submitted with {_shipped(prepared)}")
     print_warnings(reply.warnings)
+    print_given(reply.given)
     return reply.experiment
 
 
@@ -159,7 +163,12 @@ def _send(client: Client, prepared: PreparedSubmission, **options: Any) -> Submi
     try:
         bundle = prepared.bundle if prepared.own_code else None
         return client.submit(
-            prepared.config, bundle=bundle, forked_from=prepared.forked_from, code=prepared.code, **options
+            prepared.config,
+            bundle=bundle,
+            forked_from=prepared.forked_from,
+            code=prepared.code,
+            template=prepared.template,
+            **options,
         )
     except ConfigError as problem:
         raise problem if prepared.places is None else prepared.places.explain(problem) from None
@@ -171,6 +180,7 @@ def _dry_run(client: Client, prepared: PreparedSubmission) -> None:
     for file in prepared.bundle.files if prepared.own_code else ():
         print(f"  {file.size:>9,}  {plain(file.path)}")
     print_warnings(reply.warnings)
+    print_given(reply.given)
     print("nothing was submitted (--dry-run)")
 
 

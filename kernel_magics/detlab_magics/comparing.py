@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from detlab.viz.comparing import compared_curves, run_names
+from detlab.viz.comparing import MOST_PANELS, compared_curves, run_names
 from detlab_magics.errors import MagicError
 from detlab_magics.plaintext import plain
 from detlab_magics.tables import html_table, text_table
@@ -48,7 +48,11 @@ class ComparisonTables:
         return [([title, *names], rows) for title, rows in parts if rows]
 
     def _notes(self) -> list[str]:
-        absent = ("trial", self.found.absent_trials), ("experiment", self.found.absent_experiments)
+        absent = (
+            ("trial", self.found.absent_trials),
+            ("experiment", self.found.absent_experiments),
+            ("run", [plain(one, _CHARS) for one in self.found.absent_runs]),
+        )
         said = [f"{kind} {', '.join(map(str, ids))}: not there, or not yours to see" for kind, ids in absent if ids]
         left = max(0, len(self.found.metrics) - MOST_ROWS) + self.found.metrics_left_out
         return [*said, f"{left} more metrics: name them by --metric"] if left else said
@@ -67,29 +71,48 @@ def compare(
     ids: Sequence[int],
     *,
     trials: bool = False,
+    runs: Sequence[str] = (),
     metrics: Sequence[str] = (),
-    group: str = "validation",
+    group: str | None = None,
     log_y: bool = False,
     against: Any = "steps",
 ) -> tuple[Any, ComparisonTables]:
     """Return the figure and the tables of a comparison.
 
     Raises:
-        MagicError: Nothing of it is there for the caller.
+        MagicError: Nothing is named, or nothing of it is there for the caller.
     """
+    if not ids and not runs:
+        raise MagicError("name what is to be compared", hint="%det_compare 12 15, or %det_compare --run RUN")
     client = session.client()
-    found = client.compare(*(() if trials else ids), trials=ids if trials else (), metrics=metrics)
+    found = client.compare(*(() if trials else ids), trials=ids if trials else (), runs=runs, metrics=metrics)
     if not found.runs:
         kind = "trials" if trials else "experiments"
+        what = ", ".join(filter(None, [f"{kind} {', '.join(map(str, ids))}" if ids else "", _runs_said(runs)]))
         raise MagicError(
-            f"none of the {kind} {', '.join(map(str, ids))} is there, or yours to see",
-            hint="%det_list shows experiments; --trials takes the ids for those of trials",
+            f"none of the {what} is there, or yours to see",
+            hint="%det_list shows experiments; --trials takes the ids for those of trials; det run list shows runs",
         )
-    names = list(metrics or dict.fromkeys(run.metric for run in found.runs))
+    names, group = _drawn(found, metrics, group)
     shown = list(dict.fromkeys(trial for run in found.runs for trial in run.trial_ids))
-    curves = client.compare_curves(shown, metrics=names, group=group) if shown else []
+    tracked = [run.run_id for run in found.runs if run.kind == "run"]
+    curves = client.compare_curves(shown, runs=tracked, metrics=names, group=group) if shown or tracked else []
     figure = compared_curves(found, curves, metrics=names, group=group, x=against, log_y=log_y)
     return figure, ComparisonTables(found)
+
+
+def _runs_said(runs: Sequence[str]) -> str:
+    return f"runs {plain(', '.join(runs), 4 * _CHARS)}" if runs else ""
+
+
+def _drawn(found: RunComparison, metrics: Sequence[str], group: str | None) -> tuple[list[str], str]:
+    """Return which metrics are drawn, and of which group: those that are named, those of searches, else the first."""
+    searched = list(dict.fromkeys(run.metric for run in found.runs if run.metric))
+    names = list(metrics) or searched
+    there = [row for row in found.metrics if not names or row.name in names]
+    if group is None:
+        group = "validation" if searched or not there else there[0].group
+    return names or [row.name for row in there if row.group == group][:MOST_PANELS], group
 
 
 def _summary(one: Any) -> str:

@@ -75,6 +75,7 @@ class ExperimentMagics(Magics):
     @argument("file", nargs="?", help="a YAML file (line magic only)")
     @argument("--name", "-n", help="display name")
     @argument("--slots", "-s", type=int, help="resources.slots_per_trial")
+    @argument("--template", help="a template of the master that is laid under the configuration")
     @argument(
         "--watch", "-w", action="store_true", help="show the live view and return (default in an interactive notebook)"
     )
@@ -82,7 +83,7 @@ class ExperimentMagics(Magics):
     @_metric_argument
     @argument("--context", "-c", help="folder whose files are uploaded; default: the cells and what they import")
     @argument(
-        "--fork", type=int, metavar="ID", help="a fork of this experiment, with its code; %%%%det_fork writes the cell"
+        "--fork", type=int, metavar="ID", help="a fork of this experiment, with its code; %%det_fork writes the cell"
     )
     @argument("--new", action="store_true", help="submit again although the same experiment exists")
     @argument("--out", "-o", metavar="VAR", help="variable that receives the Experiment (it is in _, too)")
@@ -123,6 +124,7 @@ class ExperimentMagics(Magics):
             first_line=1 if cell is None else 2,
             name=expanded(args.name, namespace),
             slots=args.slots,
+            template=expanded(args.template, namespace),
             context=pathlib.Path(args.context).expanduser() if args.context else None,
             metrics=tuple(args.metric or ()),
             wait=True if args.wait else False if args.watch else None,
@@ -289,28 +291,30 @@ class ExperimentMagics(Magics):
         display(figures.bundle(figure), raw=True)
 
     @magic_arguments()
-    @argument("ids", nargs="+", type=int, help="ids of experiments")
+    @argument("ids", nargs="*", type=int, help="ids of experiments")
     @argument("--trials", action="store_true", help="the ids are those of trials")
+    @argument("--run", action="append", metavar="RUN", help="a run that no cluster started; may be given several times")
     @argument("--metric", action="append", metavar="NAME", help="draw and list this metric; may be given several times")
-    @argument("--group", default="validation", help="the metrics' group; default validation")
+    @argument("--group", help="the metrics' group; default validation, or of runs alone that of their first metric")
     @argument("--against", choices=("steps", "time", "batches"), default="steps", help="the axis of the curves")
     @argument("--log-y", action="store_true", help="logarithmic axes of the metrics")
     @line_magic
     @short_errors
     def det_compare(self, line: str) -> None:
-        """Show experiments, or trials, side by side: curves over each other, metrics, and settings that differ.
+        """Show experiments, trials or runs side by side: curves over each other, metrics, and settings that differ.
 
         Examples::
 
             %det_compare 12 15
             %det_compare --trials 101 102 --metric accuracy
+            %det_compare --trials 101 --run my-laptop-run
         """
         from detlab_magics import comparing, figures
 
         args = parse_line(self.det_compare, line)
         options = {"group": args.group, "against": args.against, "log_y": args.log_y}
         figure, tables = comparing.compare(
-            self.session, args.ids, trials=args.trials, metrics=args.metric or (), **options
+            self.session, args.ids, trials=args.trials, runs=args.run or (), metrics=args.metric or (), **options
         )
         display(figures.bundle(figure), raw=True)
         display(tables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from detlab.visible import visible
 
 if TYPE_CHECKING:
-    from detlab.schemas.wire import ProblemView
+    from detlab.schemas.wire import GivenView, ProblemView
 
 
 def plain(text: str, limit: int = 120) -> str:
@@ -56,3 +57,10 @@ def print_warnings(warnings: Iterable[ProblemView]) -> None:
         path = f"{warning.path}: " if warning.path else ""
         hint = f" ({warning.hint})" if warning.hint else ""
         print(plain(f"warning: {path}{warning.message}{hint}", 400))
+
+
+def print_given(given: Iterable[GivenView]) -> None:
+    """Print which values a submission has got from templates, workspace, pool, cluster and policies, a line each."""
+    for one in given:
+        value = one.value if isinstance(one.value, str) else json.dumps(one.value)
+        print(f"{plain(one.path)}: {plain(value)} (from {plain(one.source)})")

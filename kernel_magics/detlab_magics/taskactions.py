@@ -17,7 +17,7 @@ from detlab_magics.borrowed.shipping import ENTRYPOINT, Shipment, check_text, sh
 from detlab_magics.cells.outside import outside_warnings
 from detlab_magics.errors import MagicError
 from detlab_magics.kernel import KernelSession, cell_id, notebook_path
-from detlab_magics.plaintext import in_notebook, plain, print_warnings
+from detlab_magics.plaintext import in_notebook, plain, print_given, print_warnings
 from detlab_magics.tables import html_table, text_table
 from detlab_magics.view.screen import ScreenOutput, headless
 
@@ -39,6 +39,7 @@ class Borrow:
     runtime: str | None = None
     pool: str | None = None
     priority: int | None = None
+    template: str | None = None
     workspace: str | None = None
     project: str | None = None
     name: str | None = None
@@ -77,11 +78,10 @@ def borrow(session: KernelSession, wish: Borrow, variables: MutableMapping[str, 
         source={"notebook": notebook_path(), "cell_id": cell_id(), "where": name, "cells": _cells(session, shipment)},
         workspace=wish.workspace,
         project=wish.project,
+        template=wish.template,
     )
     print_warnings(submitted.warnings)
-    for one in submitted.given:
-        value = one.value if isinstance(one.value, str) else json.dumps(one.value)
-        print(f"{plain(one.path)}: {plain(value)} (from {plain(one.source)})")
+    print_given(submitted.given)
     task = submitted.task
     assert task is not None  # only a dry run has none
     if wish.detach:

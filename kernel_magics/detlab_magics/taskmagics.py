@@ -37,6 +37,7 @@ class TaskMagics(Magics):
     @argument("--runtime", help="process (on the node), docker (a container), or another that agents have")
     @argument("--pool", help="resource pool")
     @argument("--priority", type=int, help="1 to 99; lower goes first")
+    @argument("--template", help="a template of the master that is laid under its configuration")
     @argument("--workspace", help="workspace to put it in: its members see its state, and only you open it")
     @argument("--project", help="project of the workspace")
     @argument("--context", "-c", help="folder whose files are uploaded; default: what the cell imports")
@@ -84,6 +85,7 @@ class TaskMagics(Magics):
             runtime=args.runtime,
             pool=args.pool,
             priority=args.priority,
+            template=expanded(args.template, namespace),
             workspace=expanded(args.workspace, namespace),
             project=expanded(args.project, namespace),
             name=expanded(args.name, namespace),

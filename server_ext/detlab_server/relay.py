@@ -27,6 +27,8 @@ PARTS = {
     "run_id": r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}",
     "media_id": _DIGITS,
     "object_id": _DIGITS,
+    "alert_rule": _DIGITS,
+    "webhook": _DIGITS,
     "job_id": _NAME,
     "task_id": _NAME,
     "agent_id": rf"(?!(?:enrolments|enrol|connect|records)/){_NAME}",
@@ -35,6 +37,8 @@ PARTS = {
     "kind": "[a-z_]+",
     # A name, or `OWNER/NAME` in one part of the path, where its slash is encoded.
     "model": rf"(?:{_OWNER}%2F)?{_WORDS}",
+    # Likewise, in letters of any script.
+    "artifact": rf"(?:{_OWNER}%2F)?(?!\.{{1,2}}(?:/|$))[^/%?#\x00-\x1f\x7f]{{1,256}}",
     "workspace": rf"(?:{_OWNER}%2F)?{_WORDS}",
     "project": _WORDS,
     "version": r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,99}",

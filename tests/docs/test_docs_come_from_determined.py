@@ -39,7 +39,6 @@ def test_object_stores_are_taken(word: str, raw: dict[str, Any]) -> None:
         ("`environment.image`", {"environment": {"image": "mine"}}),
         ("`bind_mounts`", {"bind_mounts": [{"host_path": "/a", "container_path": "/a"}]}),
         ("`propagation`", {"checkpoint_storage": {"type": "shared_fs", "host_path": "/x", "propagation": "shared"}}),
-        ("Webhooks", {"integrations": {"webhooks": {"exclude": True}}}),
         ("profiler", {"profiling": {"enabled": True}}),
     ],
 )

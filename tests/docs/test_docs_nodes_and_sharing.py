@@ -9,6 +9,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from test_docs_commands import judge, words
 
 from detlab.errors import Conflict
 from detlab_agent.endpoints import Endpoints
+from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services.agents.arrivals import check_protocol
 from testbed import processes
 from testbed.agents import Agent, printed_agent
@@ -92,13 +94,20 @@ def test_gpus_are_shared(docs_cluster: Cluster, node: Agent) -> None:
     (docs_cluster.root / "sweep.yaml").write_text(config.text)
     (docs_cluster.root / "code").mkdir()
     (docs_cluster.root / "code" / "train.py").write_text(TRAIN)
-    look, submit, _, quotas, stored, change = lines(SHARE)
+    look, submit, _, caps, quotas, stored, change = lines(SHARE)
     for line in look:
         assert "train" in det(docs_cluster, line)
     assert all("would start now" in det(docs_cluster, line) for line in submit[:2])
-    made = [json.loads(det(docs_cluster, f"{line} --json"))["experiment"]["id"] for line in submit[2:]]
+    views = [json.loads(det(docs_cluster, f"{line} --json"))["experiment"] for line in submit[2:]]
+    made = [view["id"] for view in views]
     try:
         until(lambda: '"running"' in det(docs_cluster, "det job list --pool train --json"), docs_cluster.logs)
+        named = {"--project 3": f"--project {views[0]['project_id']}", "--experiment 12": f"--experiment {made[0]}"}
+        capped = [det(docs_cluster, re.sub("|".join(named), lambda found: named[found[0]], line)) for line in caps]
+        assert re.search(r"user +ada +0\.00 +500 ", capped[3])
+        assert re.search(rf"experiment +{made[0]} +0\.00 +40 ", capped[3])
+        assert "experiment" not in capped[4]
+        det(docs_cluster, f"det quota remove {named['--project 3']}")
         held = [det(docs_cluster, line) for line in quotas]
         assert "vision" in held[2]
         assert "No quotas." in held[4]
@@ -116,6 +125,15 @@ def test_gpus_are_shared(docs_cluster: Cluster, node: Agent) -> None:
     finally:
         for number in made:
             docs_cluster.det("experiment", "kill", str(number))
+
+
+def test_the_pools_of_the_page_are_ones() -> None:
+    for block in blocks(SHARE, "python"):
+        c = SimpleNamespace(DetHub=SimpleNamespace())
+        exec(block.text, {"c": c})
+        pools, errors = read_pools(c.DetHub.pools)
+        assert not errors, block
+        assert c.DetHub.pools.keys() <= pools.by_name.keys()
 
 
 @pytest.mark.hub

@@ -19,6 +19,8 @@ NOBODYS = {
     "model": "999999",
     "workspace": "999999",
     "project": "999999",
+    "webhook": "999999",
+    "alert_rule": "999999",
     "uuid": str(uuid.UUID(int=1)),
     "run_id": "9" * 32,
     "digest": "sha256:" + "0" * 64,

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_TEMPLATE = "the master has no templates: keep the file and give it to --config-file, or merge it yourself"
 _PAGES = "the list is whole with --all; -n limits it"
 _WHOLE = "the list is always whole"
 _CONTAINER = "name the rank or the node: --rank, --node"
 _LOGS = {"--container-id": _CONTAINER, "--allocation-id": "lines of all attempts are there; narrow them by --since"}
 _START = {
-    "--template": _TEMPLATE,
     "--preview": "`det config resolve` prints a config with all defaults",
 }
 _BY_JSON = {"--yaml": "use --json", "--table": "it is what is printed without --json and --csv"}
@@ -135,11 +133,9 @@ _NAMES = {
 
 _HUB_USERS = "the Hub has the accounts: its admin page, /hub/admin, or its configuration"
 _HUB_GROUPS = "the Hub has the groups: its admin page, /hub/admin, or its configuration"
-_MASTER = "the master's configuration is jupyterhub_config.py or the file of its service; det status shows what runs"
 COMMANDS: dict[str, str] = {
     "help": "use --help",
     "auth": "det login URL, with a token of the Hub's",
-    "config-policies": "limits are quotas (det quota set) and settings of the master",
     "deploy": "det up for this machine, det agent run for a node; elastic pools launch instances on AWS and GCP",
     "deploy local cluster-up": "det up",
     "deploy local cluster-down": "det down",
@@ -148,12 +144,8 @@ COMMANDS: dict[str, str] = {
     "deploy local agent-up": "det agent run",
     "deploy local agent-down": "end the process of det agent run, or its service; det agent drain before",
     "deploy local logs": "det status names the log files of a cluster of this machine",
-    "dev": "the API is plain HTTP: curl with the header `Authorization: token …` and a token of the Hub's",
+    "dev bindings": "det dev curl calls any route; det dev curl openapi.json lists them",
     "experiment set max-slots": "det search concurrency ID N",
-    "master info": "det version; on the cluster's own machine det status",
-    "master logs": "on the cluster's own machine, the log that det status names, or that of its service",
-    "master config": _MASTER,
-    "master cluster-message": "the Hub's own announcement: c.JupyterHub.template_vars",
     "oauth": _HUB_USERS,
     "resource-pool": "det pool list, det pool describe",
     "resource-pool bindings": "who may use a pool is a setting of the pool: c.DetHub.pools",
@@ -164,20 +156,16 @@ COMMANDS: dict[str, str] = {
     "task fork": "det task config ID > again.yaml; det task create again.yaml",
     "task pause": "experiments can be paused: det experiment pause",
     "task unpause": "experiments can be paused: det experiment activate",
-    "template": "the master has no templates: keep the file, det experiment create --template FILE",
-    "token create": "the Hub makes users' tokens: its page /hub/token",
-    "token describe": "det token list",
-    "token edit": "the Hub has users' tokens: its page /hub/token",
+    "template set-value": "det template set NAME FILE replaces the whole config",
+    "token describe": "det token list, or det token list --mine",
+    "token edit": "det token revoke --mine ID, and det token create again",
     "token login": "det login URL asks for a token",
     "trial set": "det experiment set log-retention ID",
-    "user create": _HUB_USERS,
-    "user edit": _HUB_USERS,
-    "user rename": _HUB_USERS,
-    "user activate": _HUB_USERS,
-    "user deactivate": _HUB_USERS,
+    "user rename": "det user edit NAME --name NEW",
+    "user activate": "det user create NAME",
+    "user deactivate": "det user remove NAME: their work stays",
     "user change-password": _HUB_USERS,
     "user link-with-agent-user": _HUB_USERS,
-    "user list": _HUB_USERS,
     "user-group create": _HUB_GROUPS,
     "user-group add-user": _HUB_GROUPS,
     "user-group remove-user": _HUB_GROUPS,

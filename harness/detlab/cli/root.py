@@ -38,6 +38,7 @@ SHORT = {
     "s": "slot",
     "t": "trial",
     "tb": "tensorboard",
+    "tpl": "template",
     "u": "user",
     "ug": "user-group",
     "w": "workspace",

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from detlab.client.search import Search as Search
     from detlab.client.singleton import Determined as Determined
     from detlab.client.singleton import act_on_experiments as act_on_experiments
+    from detlab.client.singleton import add_alert_rule as add_alert_rule
     from detlab.client.singleton import best as best
     from detlab.client.singleton import compare as compare
     from detlab.client.singleton import compare_code as compare_code
@@ -72,9 +73,11 @@ if TYPE_CHECKING:
     from detlab.client.singleton import create_model as create_model
     from detlab.client.singleton import create_search as create_search
     from detlab.client.singleton import create_task as create_task
+    from detlab.client.singleton import create_webhook as create_webhook
     from detlab.client.singleton import create_workspace as create_workspace
     from detlab.client.singleton import current_client as current_client
     from detlab.client.singleton import delete_run as delete_run
+    from detlab.client.singleton import delete_webhook as delete_webhook
     from detlab.client.singleton import delete_workspace as delete_workspace
     from detlab.client.singleton import download_run_media as download_run_media
     from detlab.client.singleton import empty_trash as empty_trash
@@ -100,11 +103,14 @@ if TYPE_CHECKING:
     from detlab.client.singleton import get_task as get_task
     from detlab.client.singleton import get_trash as get_trash
     from detlab.client.singleton import get_trial as get_trial
+    from detlab.client.singleton import get_webhook as get_webhook
     from detlab.client.singleton import get_workspace as get_workspace
     from detlab.client.singleton import iter_experiments as iter_experiments
     from detlab.client.singleton import iter_tasks as iter_tasks
     from detlab.client.singleton import iter_trials_metrics as iter_trials_metrics
     from detlab.client.singleton import list_agents as list_agents
+    from detlab.client.singleton import list_alert_rules as list_alert_rules
+    from detlab.client.singleton import list_alerts as list_alerts
     from detlab.client.singleton import list_artifacts as list_artifacts
     from detlab.client.singleton import list_experiments as list_experiments
     from detlab.client.singleton import list_models as list_models
@@ -113,13 +119,17 @@ if TYPE_CHECKING:
     from detlab.client.singleton import list_runs as list_runs
     from detlab.client.singleton import list_saved_views as list_saved_views
     from detlab.client.singleton import list_tasks as list_tasks
+    from detlab.client.singleton import list_webhook_calls as list_webhook_calls
+    from detlab.client.singleton import list_webhooks as list_webhooks
     from detlab.client.singleton import list_workspaces as list_workspaces
     from detlab.client.singleton import load_model as load_model
     from detlab.client.singleton import log_artifact as log_artifact
     from detlab.client.singleton import login as login
     from detlab.client.singleton import logout as logout
+    from detlab.client.singleton import read_alerts as read_alerts
     from detlab.client.singleton import read_run_media as read_run_media
     from detlab.client.singleton import register_folder as register_folder
+    from detlab.client.singleton import remove_alert_rule as remove_alert_rule
     from detlab.client.singleton import remove_view as remove_view
     from detlab.client.singleton import restore_run as restore_run
     from detlab.client.singleton import run_notebook as run_notebook
@@ -132,6 +142,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import stream_trials_validation_metrics as stream_trials_validation_metrics
     from detlab.client.singleton import submit as submit
     from detlab.client.singleton import submit_task as submit_task
+    from detlab.client.singleton import test_webhook as test_webhook
     from detlab.client.singleton import undo as undo
     from detlab.client.singleton import whoami as whoami
     from detlab.client.tasks import Task as Task
@@ -216,6 +227,17 @@ _HOMES = {
         "list_models",
         "list_pools",
         "list_saved_views",
+        "add_alert_rule",
+        "create_webhook",
+        "delete_webhook",
+        "get_webhook",
+        "list_alert_rules",
+        "list_alerts",
+        "list_webhook_calls",
+        "list_webhooks",
+        "read_alerts",
+        "remove_alert_rule",
+        "test_webhook",
         "list_tasks",
         "list_workspaces",
         "load_model",

@@ -30,6 +30,7 @@ from detlab.client.ordering import (
     several,
     sort_views,
 )
+from detlab.client.parts.aalerts import AsyncAlertCalls
 from detlab.client.parts.abatches import AsyncBatchCalls
 from detlab.client.parts.afinding import AsyncFindingCalls
 from detlab.client.parts.aruns import AsyncRunCalls
@@ -44,7 +45,16 @@ from detlab.client.transport.session import AsyncSession
 from detlab.errors import DetlabError
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
-from detlab.schemas.wire import AgentView, ClusterView, ExperimentState, ForecastView, GivenView, ProblemView, UserView
+from detlab.schemas.wire import (
+    AgentView,
+    ClusterView,
+    CostView,
+    ExperimentState,
+    ForecastView,
+    GivenView,
+    ProblemView,
+    UserView,
+)
 from detlab.schemas.wire.storage import EmptyTrash, StorageBy, StorageUsage, TrashView
 
 if TYPE_CHECKING:
@@ -63,6 +73,7 @@ class AsyncSubmitted:
         bundle: The code that was sent, or None.
         forecast: After a dry run: what would happen now; None from a master that makes no forecast.
         given: Values that the workspace gives, each with where it comes from.
+        cost: What it will cost; None: its pool has no price.
     """
 
     experiment: AsyncExperiment | None
@@ -72,6 +83,7 @@ class AsyncSubmitted:
     bundle: Bundle | None
     forecast: ForecastView | None = None
     given: Sequence[GivenView] = ()
+    cost: CostView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +108,13 @@ class AsyncSubmittedTask:
 
 
 class AsyncClient(
-    AsyncRegistryCalls, AsyncArtifactCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncWorkspaceCalls, AsyncRunCalls
+    AsyncRegistryCalls,
+    AsyncArtifactCalls,
+    AsyncFindingCalls,
+    AsyncBatchCalls,
+    AsyncWorkspaceCalls,
+    AsyncRunCalls,
+    AsyncAlertCalls,
 ):
     """An asynchronous client of one cluster. Cheap to make: it connects on the first call.
 
@@ -177,7 +195,7 @@ class AsyncClient(
             config: A mapping, the path of a YAML file, or YAML text of several lines.
             model_dir: The directory that holds the code; it becomes the trials' working directory.
             includes: Further files and directories, each put at the top.
-            template: Config whose values hold where `config` has none.
+            template: What holds where `config` says nothing: a template of the master by its name, or a config.
             files: In-memory files by path.
             activate: Start it at once; False creates it paused.
 
@@ -215,7 +233,7 @@ class AsyncClient(
         Args:
             config: See `create_experiment`.
             bundle: The code, from `build_bundle`; None is an empty directory.
-            template: Config whose values hold where `config` has none.
+            template: What holds where `config` says nothing: a template of the master by its name, or a config.
             activate: Start it at once; False creates it paused.
             dry_run: Only validate it.
             idempotency_key: Requests with the same key create one experiment; default: a new key.
@@ -242,7 +260,9 @@ class AsyncClient(
         reply = await self.session.run(operations.submit(submission))
         experiment = AsyncExperiment(self.session, reply.experiment) if reply.experiment else None
         warnings = [*reply.warnings, *secret_warnings(bundle)]
-        return AsyncSubmitted(experiment, reply.created, warnings, reply.config, bundle, reply.forecast, reply.given)
+        return AsyncSubmitted(
+            experiment, reply.created, warnings, reply.config, bundle, reply.forecast, reply.given, reply.cost
+        )
 
     async def get_experiment(self, experiment_id: int) -> AsyncExperiment:
         """Return one experiment."""
@@ -259,7 +279,7 @@ class AsyncClient(
 
         Args:
             config: See `create_experiment`; it needs `searcher` and `hyperparameters`, and no entrypoint.
-            template: Config whose values hold where `config` has none.
+            template: What holds where `config` says nothing: a template of the master by its name, or a config.
             idempotency_key: Requests with the same key create one search; default: a new key.
 
         Raises:
@@ -484,6 +504,7 @@ class AsyncClient(
         progress: Progress | None = None,
         workspace: str | int | None = None,
         project: str | int | None = None,
+        template: str | None = None,
     ) -> AsyncSubmittedTask:
         """Request a user task; return it with the master's warnings and the resolved config.
 
@@ -502,6 +523,7 @@ class AsyncClient(
             progress: Called with (bytes sent, bytes in all) while the code is uploaded.
             workspace: See `create_task`.
             project: See `create_task`.
+            template: A template of the master that is laid under the config: `NAME` or `WORKSPACE:NAME`.
         """
         submission = task_submission_of(
             kind,
@@ -516,6 +538,7 @@ class AsyncClient(
             progress=progress,
             workspace=workspace,
             project=project,
+            template=template,
         )
         reply = await self.session.run(task_operations.create_task(submission))
         task = AsyncTask(self.session, reply.task) if reply.task else None

@@ -69,6 +69,15 @@ def without_result(view: ExperimentView) -> str | None:
     return next(no_value, None) or _missed_metric(view)
 
 
+def diverged(view: ExperimentView) -> str | None:
+    """Return the warning of an experiment that completed with a result, after which all its trials had NaN or inf."""
+    if view.state is not ExperimentState.COMPLETED:
+        return None
+    signs = tuple(f"{whose} ended with NaN or an infinite value" for whose in ("trials", "its trial"))
+    all_of_them = (one for one in view.warnings if one.startswith(("all ", "its trial ")))
+    return next((one for one in all_of_them if any(sign in one for sign in signs)), None)
+
+
 def to_get_a_result(view: ExperimentView) -> str:
     """Return what to do about an experiment that has none: see `without_result`."""
     if _missed_metric(view) is not None:

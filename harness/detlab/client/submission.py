@@ -72,6 +72,13 @@ def config_mapping(config: ConfigSource, name: str | None = None) -> dict[str, A
     return data
 
 
+def template_name(template: ConfigSource | None) -> str | None:
+    """Return the name of a template of the master, if it is one: a text that is no config and no file."""
+    if not isinstance(template, str) or "\n" in template or Path(template).suffix in (".yaml", ".yml", ".json"):
+        return None
+    return None if template and Path(template).is_file() else template
+
+
 def merged(config: ConfigSource, template: ConfigSource) -> dict[str, Any]:
     """Return a config with a template under it, by Determined's merge rules."""
     from detlab.schemas.expconf import merge
@@ -176,8 +183,10 @@ def submission_of(
     code: str | None,
 ) -> Submission:
     """Return the submission that the arguments of `submit` describe."""
+    name = template_name(template)
     return Submission(
-        config=merged(config, template) if template is not None else config_text(config),
+        config=config_text(config) if template is None or name is not None else merged(config, template),
+        template=name,
         bundle=bundle,
         activate=activate,
         dry_run=dry_run,
@@ -203,6 +212,7 @@ def task_submission_of(
     progress: Progress | None,
     workspace: str | int | None = None,
     project: str | int | None = None,
+    template: str | None = None,
 ) -> TaskSubmission:
     """Return the submission that the arguments of `submit_task` describe.
 
@@ -225,6 +235,7 @@ def task_submission_of(
         key=idempotency_key or new_key(),
         source=dict(source or {}),
         progress=progress,
+        template=template,
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 from platformdirs import user_data_dir
 
@@ -77,6 +77,7 @@ class ExperimentalCoreContext:
         self.report_task_using_checkpoint(uuid)
 
 
+ALERT_CHARS = 4000
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -114,6 +115,7 @@ class Context:
         experimental: ExperimentalCoreContext | None = None,
         tensorboard: TensorboardManager | None = None,
         session: TaskSession | None = None,
+        spool: Spool | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.distributed = distributed
@@ -126,28 +128,42 @@ class Context:
         self.artifacts = ArtifactContext(info)
         self._tensorboard = tensorboard
         self._session = session
+        self._spool = spool
         self._pulse: Pulse | None = None
 
     def alert(
         self,
         title: str | None = None,
         description: str | None = None,
-        level: Literal["debug", "info", "warn", "warning", "error"] | None = "info",
+        level: str | None = "info",
     ) -> None:
-        """Log something that people should notice.
+        """Tell the owner of the experiment something, and everybody who has a rule for its alerts.
+
+        It is in their list of alerts and at their webhooks, and in the log of the trial. It returns at once and is
+        delivered by the launcher, through outages of the master too. Ten in a minute are kept of a trial; the last one
+        counts the others. Each rank that calls tells: in code that all ranks run, call it on the chief alone.
+        Off-cluster it is only logged.
 
         Args:
-            title: A short summary.
-            description: Details.
-            level: Level of the log line.
+            title: A short summary; 200 characters are kept.
+            description: Details; 4,000 characters are kept.
+            level: How bad it is: `debug`, `info`, `warn`, `warning` or `error`, also in capitals.
 
         Raises:
+            SpoolError: It could not be written to the task's disk.
             ValueError: The level is unknown.
         """
-        if level not in {None, *_LEVELS}:
+        known = str(level or "info").lower()
+        if known not in _LEVELS:
             raise ValueError(f"level must be one of {', '.join(_LEVELS)}, not {level!r}")
         text = ": ".join(part for part in (title, description) if part)
-        logger.log(_LEVELS[level or "info"], "alert: %s", text)
+        logger.log(_LEVELS[known], "alert: %s", text.encode(errors="replace").decode())
+        if self._spool is not None:
+            said = {"title": title, "text": description, "level": known}
+            cut = {
+                name: str(value or "")[:ALERT_CHARS].encode(errors="replace").decode() for name, value in said.items()
+            }
+            self._spool.append("alert", cut)
 
     def start(self) -> None:
         """Begin to watch for preemption; `with` does so."""
@@ -307,6 +323,7 @@ def _init_on_cluster(
         ),
         tensorboard=tensorboard,
         session=session,
+        spool=spool,
     )
     context._pulse = Pulse.for_rank(info.task_dir, distributed)
     return context

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from detlab.governance.isolation import isolation_problems
 from detlab.governance.ledger import MatrixRecord
 from detlab.governance.policy import Policy, SourceRule
 from detlab.governance.refusals import GovernanceError, Refusal
@@ -72,6 +73,11 @@ class Plan:
         return tuple(source.name for source in self.policy.sources)
 
     @property
+    def names(self) -> tuple[tuple[str, ...], ...]:
+        """All names of each parameter."""
+        return tuple((one.name, *one.aliases) for one in self.parameters)
+
+    @property
     def matrix(self) -> MatrixRecord:
         """S alone, as it is recorded."""
         shapes = tuple((one.name, one.shape) for one in self.parameters)
@@ -107,7 +113,8 @@ def compile_policy(policy: Policy, parameters: Iterable[TrainedParameter], *, ki
 
     Raises:
         GovernanceError: All that is wrong: parameters that no rule matches (UNMATCHED) or nothing may train (STARVED),
-            tied ones with conflicting scales (TIED), layers that mix samples (COUPLING).
+            tied ones with conflicting scales (TIED), layers that mix samples (COUPLING), parameters that are isolated
+            but not a source's own (LEVEL).
     """
     columns = tuple(parameters)
     refusals = [*_coupling([*kinds, *(one.kind for one in columns)])]
@@ -121,13 +128,14 @@ def compile_policy(policy: Policy, parameters: Iterable[TrainedParameter], *, ki
     rows = {name: _least(name, policy, rows) for name in rows}
     default, _ = _row(policy, "", columns) if policy.default == "allow" else (None, [])
     refusals += _starved(columns, rows.values())
-    if refusals:
-        raise GovernanceError(_first_of_each(refusals), "the policy does not fit this model:")
     scales = tuple(tuple(scale for scale, _ in row) for row in rows.values())
     levels = tuple(tuple(level for _, level in row) for row in rows.values())
     without = None if default is None else tuple(scale for scale, _ in default)
     shapes = tuple((one.name, one.shape) for one in columns)
     matrix = MatrixRecord(tuple(rows), shapes, scales, levels, without, policy.normalize)
+    refusals += isolation_problems(policy, [(one.name, *one.aliases) for one in columns], matrix)
+    if refusals:
+        raise GovernanceError(_first_of_each(refusals), "the policy does not fit this model:")
     return Plan(
         policy,
         columns,

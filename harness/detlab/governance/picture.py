@@ -79,12 +79,20 @@ def _mark(scale: float) -> str:
     return "closed" if scale == 0 else "open" if scale == 1 else f"x {scale:g}"
 
 
+def _marks(group: Group) -> list[str]:
+    """Return what is said of each source: its factor, and its level where that promises more than `direct`."""
+    return [
+        _mark(scale) + ("" if level == "direct" or scale == 0 else f", {level}")
+        for scale, level in zip(group.scales, group.levels, strict=True)
+    ]
+
+
 def text(plan: Plan) -> str:
     """Return the matrix as a table: a line for parameters with the same scales, a column for each source."""
     shown = groups(plan)
     heads = ["parameters", *(_cut(name, 20) for name in plan.sources)]
     lines = [
-        [f"{_cut(group.label)} ({group.count})" if group.count > 1 else _cut(group.label), *map(_mark, group.scales)]
+        [f"{_cut(group.label)} ({group.count})" if group.count > 1 else _cut(group.label), *_marks(group)]
         for group in shown[:MOST_GROUPS]
     ]
     widths = [max(len(line[at]) for line in [heads, *lines]) for at in range(len(heads))]
@@ -146,9 +154,8 @@ def _label(x: float, y: float, said: str, *, weight: int = 400) -> str:
 
 
 def _cell(x: int, y: int, group: Group, at: int) -> str:
-    scale, level = group.scales[at], group.levels[at]
+    scale, mark = group.scales[at], _marks(group)[at]
     ink = "in" if 0 < scale < 0.6 else "on"
-    mark = _mark(scale) + ("" if level == "direct" else f", {level}")
     return (
         f'<rect x="{x + 1}" y="{y + 1}" width="{_CELL_WIDTH - 2}" height="{_CELL_HEIGHT - 2}" fill="{_colour(scale)}"/>'
         f'<text class="{ink}" x="{x + 8}" y="{y + 14}">{html.escape(mark)}</text>'

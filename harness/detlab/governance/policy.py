@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from detlab.errors import Problem
 from detlab.governance.refusals import GovernanceError, Refusal
-from detlab.schemas.expconf.blocks.governance import ANY_SOURCE, MACRO, GovernanceConfig
+from detlab.schemas.expconf.blocks.governance import ANY_SOURCE, MACRO, CanariesConfig, GovernanceConfig
 from detlab.schemas.expconf.checks.governance import policy as text_problems
 from detlab.schemas.expconf.checks.translating import from_pydantic
 from detlab.schemas.expconf.checks.walk import visit
@@ -73,6 +73,7 @@ class Policy:
         sources: All declared sources, in order.
         rules: In order: the last that matches counts.
         policy_hash: SHA-256 of the whole block with all defaults, as `sha256:…`.
+        canaries: What is planted to measure memorisation; None for nothing.
     """
 
     sources: tuple[Source, ...]
@@ -85,6 +86,7 @@ class Policy:
     clip: Literal["per_group", "global"]
     constraints: Mapping[str, tuple[float | None, float | None]]
     policy_hash: str
+    canaries: CanariesConfig | None = None
 
     @classmethod
     def of(cls, block: Mapping[str, Any] | GovernanceConfig) -> Policy:
@@ -115,6 +117,7 @@ class Policy:
             clip=config.clip,
             constraints={name: (bounds.min, bounds.max) for name, bounds in config.constraints.items()},
             policy_hash=digest(config.model_dump(mode="json")),
+            canaries=config.canaries,
         )
 
     def index(self) -> dict[str, int]:

@@ -19,8 +19,8 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
         "STARVED": f"open it to one source, or freeze it with requires_grad_(False); {_PLAN}",
         "TIED": "give both names the same scales, or untie the parameters",
         "DEAD": f"correct the expression, or take it out; {_PLAN}",
-        "LEVEL": "write `level: direct`, and read what it does not promise: docs/explanation/governance.md",
-        "CLIP": "leave governance.clip out: gradients are then clipped apart for each set of parameters",
+        "LEVEL": "docs/explanation/governance.md says what each level needs; write `level: direct` where less will do",
+        "CLIP": "leave governance.clip out, and clip with detlab.pytorch.governance.ClipNorm: it keeps sources apart",
         "COUPLING": "mix no samples of a batch: GroupNorm in place of BatchNorm, losses of each sample alone",
         "ENGINE": "use layers that are routed (Linear, Conv, Embedding, LayerNorm, GroupNorm), `engine: dual`,"
         " or the same scale for all sources",
@@ -30,7 +30,8 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
         "BYPASS": "call context.backward(losses) alone, and each layer itself rather than a function with its weight",
         "LEAK": "a layer was used around the router: call the module, not torch.nn.functional with its weight",
         "OPTIMIZER": "change parameters by context.step_optimizer(optimizer) alone, after context.wrap_optimizer",
-        "REVOKED": "take the source out of the data and of the policy, or agree on a later day",
+        "REVOKED": "take the source out of the data and of the policy, or agree on a later day; one that was isolated"
+        " is taken out of a copy of the weights by det governance ablate SOURCE UUID",
         "SIG": "det governance verify UUID says what is wrong; go on from one that has evidence, or start anew",
         "FILE": "restore the files from a copy; det checkpoint list EXPERIMENT shows earlier checkpoints",
         "CHAIN": "go on from the newest checkpoint; det governance verify UUID shows where the ledger breaks",
@@ -38,7 +39,9 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
         "DATA": "give the data set that was trained on, or begin a new experiment from the checkpoint",
         "STATE": "the checkpoint cannot be continued bit by bit: begin a new experiment from it",
         "PROFILE": "the weights are not those that were measured: restore the checkpoint from a copy",
-        "ENV": "update detlab where it runs to the version that made the checkpoint",
+        "ENV": "update detlab where it runs, or choose a pool that enforces the policy: det governance agents",
+        "CANARY": "docs/how-to/govern-what-sources-train.md says what canaries need; without them memorisation is not"
+        " measured: take governance.canaries out",
         "COVER": "label the samples that have no declared source, or lower governance.constraints.provenance_coverage",
     }
 )

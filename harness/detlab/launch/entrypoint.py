@@ -49,13 +49,25 @@ HOOK = "startup-hook.sh"
 """A script at the top of a task's code that runs before its entrypoint, in the same shell, as Determined's does."""
 
 
-def with_hook(entrypoint: str | list[str], folder: Path) -> str | list[str]:
-    """Return an entrypoint that first runs the folder's startup hook, if there is one; where that fails, it ends."""
-    if not (folder / HOOK).is_file():
+HOOK_VARIABLE = "DET_STARTUP_HOOK"
+"""Holds the script that the operator has run before each entrypoint (`task_container_defaults.startup_hook`)."""
+
+
+def with_hook(entrypoint: str | list[str], folder: Path, env: Mapping[str, str] | None = None) -> str | list[str]:
+    """Return an entrypoint that first runs the startup hooks, if there are any; where one fails, it ends.
+
+    Args:
+        entrypoint: A line for `sh -c`, or words.
+        folder: Of the code; its hook runs after that of the environment.
+        env: The environment of the task.
+    """
+    own, given = (folder / HOOK).is_file(), bool((env or {}).get(HOOK_VARIABLE))
+    if not own and not given:
         return entrypoint
     words = ["sh", "-c", entrypoint] if isinstance(entrypoint, str) else entrypoint
     shell = "bash" if shutil.which("bash") else "sh"
-    return [shell, "-ec", f'. ./{HOOK}; exec "$@"', HOOK, *words]
+    hooks = [*([f'eval "${HOOK_VARIABLE}"'] if given else []), *([f". ./{HOOK}"] if own else [])]
+    return [shell, "-ec", "; ".join([*hooks, 'exec "$@"']), HOOK, *words]
 
 
 Start = Callable[[EntrypointCommand], EntrypointProcess]

@@ -289,9 +289,9 @@ class Launcher:
         """Start the entrypoint as a process group; None when it cannot be started."""
         entrypoint = self._launch["entrypoint"]
         words = entrypoint if isinstance(entrypoint, str) else [str(word) for word in entrypoint]
-        if self._launch.get("service") is None:  # a server's folder is a home, not code that was submitted
-            words = with_hook(words, self._task.work)
         env = entrypoint_environment(os.environ, self._launch, self._task.root)
+        if self._launch.get("service") is None:  # a server's folder is a home, not code that was submitted
+            words = with_hook(words, self._task.work, env)
         self._shorten_temporary(env)
         self._watch_ranks(env)
         if self._launch.get("service") is not None and not self._service_port_free(env):

@@ -161,6 +161,7 @@ class Loop:
         """Open the data, load the state, start what runs beside the training."""
         context, distributed = self._context, self._core.distributed
         built = check_loader(self._trial.build_training_data_loader(), TRAINING_BUILDER, context)
+        built = context._plant(built, restored.canaries if restored else None, distributed)
         context._use_data(built)
         admit(self._core, context, restored)
         self._stream = TrainingStream(
@@ -366,7 +367,7 @@ class Loop:
         self._state.phase = "validation"
         if self._chief:
             self._core.train.set_status("validating")
-        metrics = self._with_counts({**self._validation.run(), **self._context._governance_metrics()})
+        metrics = self._with_counts({**self._validation.run(), **self._governance_metrics()})
         progress.validated_at = progress.steps_completed
         self._call("on_validation_end", metrics)  # before the report: it may add metrics, as in Determined
         metrics = {name: to_plain(value, name) for name, value in metrics.items()}
@@ -377,6 +378,12 @@ class Loop:
             self._core.train.set_status("training")
         if self._plan.checkpoint_policy == "all" or (self._plan.checkpoint_policy == "best" and is_best):
             self._checkpoint()
+
+    def _governance_metrics(self) -> dict[str, Any]:
+        context = self._context
+        moves = context.experimental._auto_to_device
+        memorised = context._memorisation(self._trial, self._core.distributed, moves=moves)
+        return {**context._governance_metrics(), **memorised}
 
     def _note_best(self, metrics: dict[str, Any]) -> bool:
         """Return whether this validation is the best of the experiment so far; the chief decides."""

@@ -20,6 +20,9 @@ TRIAL_PREFIX = "trial-"
 """`GET jobs/trial-12/why` asks for trial 12; `jobs/12/why` for all that waits of experiment 12."""
 MOST_SLOTS = 1_000_000
 MOST_BYTES = 2**60
+MOST_COST = 1e12
+COST_ONLY = ("project", "experiment")
+"""Kinds that have a cap of cost alone."""
 
 
 class JobView(Wire):
@@ -51,7 +54,8 @@ class JobView(Wire):
     reason: str = ""
     """Why the first of its tasks waits."""
     estimated_start: float | None = None
-    """When that starts, in seconds since the epoch, if it follows from the maximum times of what runs."""
+    """When that is expected to start, in seconds since the epoch: by the maximum times of what runs, or where there are
+    none by how long completed trials of the same experiment took. null: not known."""
     shortened: list[str] = []
     """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
@@ -125,11 +129,14 @@ class JobWhy(Wire):
     """How many wait."""
 
 
-QuotaKind = Literal["user", "group", "workspace"]
+QuotaKind = Literal["user", "group", "workspace", "project", "experiment"]
 
 
 class QuotaTo(Wire):
-    """A user of the Hub, one of its groups, or a workspace: `NAME` of one's own, anybody's `OWNER/NAME`, or an id."""
+    """A user of the Hub, one of its groups, or a workspace: `NAME` of one's own, anybody's `OWNER/NAME`, or an id.
+
+    For caps of cost also a project or an experiment, by its id.
+    """
 
     kind: QuotaKind
     name: str = Field(min_length=1, max_length=REFERENCE_CHARS)
@@ -138,6 +145,8 @@ class QuotaTo(Wire):
     def _short(self) -> Self:
         if self.kind != "workspace" and len(self.name) > NAME_CHARS:
             raise ValueError(f"name has more than {NAME_CHARS} characters")
+        if self.kind in COST_ONLY and not (self.name.isascii() and self.name.isdecimal() and len(self.name) < 19):
+            raise ValueError(f"name must be the id of the {self.kind}, a number")
         return self
 
 
@@ -148,11 +157,17 @@ class QuotaRequest(QuotaTo, PersonRequest):
     """Slots that they may hold."""
     storage: int | None = Field(None, ge=0, le=MOST_BYTES)
     """Bytes that their checkpoints, code and outputs may take."""
+    cost: float | None = Field(None, ge=0, le=MOST_COST, allow_inf_nan=False)
+    """What a user or a project may cost in a month (UTC), or an experiment in all, in the cluster's currency."""
 
     @model_validator(mode="after")
     def _something(self) -> Self:
-        if self.slots is None and self.storage is None:
-            raise ValueError("name slots, storage or both")
+        if self.slots is None and self.storage is None and self.cost is None:
+            raise ValueError("name slots, storage, cost or several of them")
+        if self.kind in COST_ONLY and (self.slots is not None or self.storage is not None):
+            raise ValueError(f"a {self.kind} has a cap of cost alone")
+        if self.kind in ("group", "workspace") and self.cost is not None:
+            raise ValueError(f"a {self.kind} has no cap of cost; users, projects and experiments have")
         if self.kind == "workspace" and self.storage is not None:
             raise ValueError("a workspace has a quota of slots alone; those of storage are for users and groups")
         return self
@@ -161,8 +176,8 @@ class QuotaRequest(QuotaTo, PersonRequest):
 class QuotaRemoval(QuotaTo):
     """DELETE quotas [admin]."""
 
-    what: Literal["slots", "storage"] | None = None
-    """Only this one; null: both."""
+    what: Literal["slots", "storage", "cost"] | None = None
+    """Only this one; null: all that there are."""
 
 
 class QuotaView(GrantTo):
@@ -198,6 +213,21 @@ class WorkspaceQuotaView(Wire):
     waiting: int = 0
 
 
+class CostCapView(Wire):
+    """A cap of cost that stands, and what is used of it."""
+
+    kind: str
+    """user, project or experiment"""
+    name: str
+    """The user's name, or the id."""
+    cost: float
+    used: float = 0.0
+    """This month (UTC); of an experiment in all."""
+    reached: bool = False
+    set_by: str = ""
+    set_at: float = 0.0
+
+
 class UidView(Wire):
     """The uid under which a user's tasks run on all nodes."""
 
@@ -223,6 +253,10 @@ class QuotaList(Wire):
     """Of bytes."""
     workspaces: list[WorkspaceQuotaView] = []
     """Of slots, of workspaces: to administrators all, to others those of which they are members."""
+    costs: list[CostCapView] = []
+    """Of cost: to administrators all, to others their own and those of experiments that they may read."""
+    currency: str = ""
+    """What costs are in, as the administrator calls it."""
 
 
 # --- limits

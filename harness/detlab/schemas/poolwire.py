@@ -35,8 +35,20 @@ class PoolView(Wire):
     """Of what is submitted without one."""
     patience: float = 0.0
     """Seconds of waiting after which later tasks of the same priority do not overtake any more."""
+    share_by: str = "job"
+    """Who has a share under `fair_share`: `job` or `user`."""
+    usage_half_life: float | None = None
+    """Seconds after which use counts half for the shares of users."""
+    min_run: float | None = None
+    """Seconds that a task runs before slots are taken from it, for shares of users."""
+    evict_after: float | None = None
+    """Seconds that a task waits before it takes slots from others, for shares of users."""
+    price: float = 0.0
+    """Of a slot for an hour."""
     slots_per_device: int = 1
     """Number of slots that each device of its agents is divided into."""
+    enforces: list[str] = Field(default_factory=list)
+    """What at least one of its connected agents enforces of policies now, such as gov.direct@1."""
     elastic: bool = False
     """A provider starts and stops its agents."""
     takes: list[str] = Field(default_factory=list)

@@ -34,7 +34,8 @@ An experiment is described by a YAML mapping with the keys of Determined 0.38. T
 
 ## Merging
 
-A template (and the cluster's defaults below it) is merged under the config:
+A template, and below it what workspace, pool and cluster give, is merged under the config; invariants of config
+policies are merged over it by the same rules, as if they were the config and it the template:
 
 - scalars: the config wins; mappings: recursively; lists: the template's entries, then the config's;
 - one hyperparameter is never mixed of two, only nested groups recurse;
@@ -42,7 +43,8 @@ A template (and the cluster's defaults below it) is merged under the config:
   `log_policies` and `stopping` likewise by name, `environment.proxy_ports` by port;
 - `searcher` and `checkpoint_storage`: from a template of another kind only the shared keys are inherited;
 - `source_trial_id`/`source_checkpoint_uuid`, Azure credentials, lengths, `entrypoint`, `bracket_rungs` and `metrics`
-  are taken whole.
+  are taken whole;
+- an environment variable that both set to the same value stands once.
 """
 
 _AFTER = """\

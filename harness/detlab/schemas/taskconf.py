@@ -22,6 +22,7 @@ from detlab.schemas.expconf.blocks.environment import (
     EnvironmentConfig,
     MaxTime,
     MemoryLimit,
+    Requires,
 )
 from detlab.schemas.expconf.blocks.experiment import Entrypoint
 from detlab.schemas.expconf.blocks.extras import SlurmConfig
@@ -64,7 +65,9 @@ Seconds = Annotated[float, Field(ge=0, le=366 * 86400.0), BeforeValidator(as_sec
 class TaskResources(Block):
     """How many slots the task takes, where, and with which priority."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"agent_label", "constraints", "is_single_node", "max_time"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
+        {"agent_label", "constraints", "is_single_node", "max_time", "requires"}
+    )
 
     slots: NonNegativeInt | None = Field(
         None, description="Slots (GPUs, or CPU slots). Default: 1 for commands and notebook runs, 0 for other tasks."
@@ -91,6 +94,9 @@ class TaskResources(Block):
         None, description='Longest time it may run, in seconds or as "2h"; then it is ended. Default: no limit.'
     )
     constraints: ConstraintsConfig | None = Field(None, description="Which nodes it may run on; default: any.")
+    requires: Requires | None = Field(
+        None, description="What its pool must enforce of policies, such as gov.ledger@1: of a notebook with such data."
+    )
     is_single_node: Flag | None = Field(
         None,
         description="Whether all slots must be on one node; default: true. `false` is for commands alone: they start"

@@ -311,6 +311,8 @@ class CreateTask(PersonRequest):
     """A `command` that the master writes itself, without a config: it reads a checkpoint of the caller's own."""
     checks: CheckStorage | None = None
     """Likewise: it compares the caller's storages with what the master knows."""
+    template: str | None = Field(None, max_length=1000)
+    """A template of the master that is laid under the config: `NAME` or `WORKSPACE:NAME`; null or empty: none."""
 
 
 class CreateTaskReply(Wire):
@@ -321,7 +323,7 @@ class CreateTaskReply(Wire):
     warnings: list[ProblemView] = []
     config: dict[str, Any] = {}
     given: list[GivenView] = []
-    """What its workspace gives."""
+    """What its submitter has not said: of its template, workspace, pool, cluster and config policies."""
 
 
 class TaskPage(Wire):
@@ -394,6 +396,8 @@ class SpawnRequest(Wire):
     """Code that goes with it."""
     hold: bool = False
     """Only keep the slots: the Hub's own spawner runs the server."""
+    template: str | None = Field(None, max_length=1000)
+    """A template of the master that is laid under the config."""
 
 
 class SpawnView(Wire):
@@ -517,6 +521,38 @@ class UsageRow(Wire):
     kind: str
     """trial or a TaskKind"""
     slot_hours: float
+    cost: float = 0.0
+    """At the prices that stood when the slots were assigned."""
+
+
+class UserShareView(Wire):
+    """A user's share of a pool now."""
+
+    pool: str
+    user: str
+    held: int = 0
+    """Slots."""
+    waiting: int = 0
+    """Slots that the user's pending tasks ask for."""
+    share: float = 0.0
+    """Slots that are the user's now: nobody takes them, and tasks within it take slots from users beyond theirs."""
+    of: int = 0
+    """Slots of the pool."""
+    used: float = 0.0
+    """Slot-hours used of late: they count half after each half-life."""
+    half_life: float = 0.0
+    """Seconds."""
+
+
+class IdleGpuView(Wire):
+    """A running trial whose GPUs are at 0 %, by its profiler."""
+
+    user: str
+    experiment_id: int
+    trial_id: int
+    slots: int
+    since: float
+    """Since when, in seconds since the epoch."""
 
 
 class UsageView(Wire):
@@ -527,6 +563,12 @@ class UsageView(Wire):
     items: list[UsageRow] = []
     next: int | None = None
     """`skip` of the next part, or null on the last one."""
+    shares: list[UserShareView] = []
+    """Of users who hold or want slots in pools with shares of users: to administrators all, to others their own."""
+    idle: list[IdleGpuView] = []
+    """Trials that have held GPUs at 0 % for half an hour, where their profiler reports it."""
+    currency: str = ""
+    """What costs are in; empty: the administrator gives it no name."""
 
 
 class AuditItem(Wire):

@@ -30,6 +30,7 @@ from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from detlab.schemas import wire
+from detlab.schemas.wire.governance.attestation import Attestation
 from detlab.testing.bundles import files_digest, packed_digest
 from detlab.testing.ports import free_port
 from detlab.testing.trial_api import TrialApi
@@ -75,6 +76,9 @@ class MasterDouble(TrialApi):
         self.in_its_stead: dict[str, deque[int]] = {"enrol": deque(), "bundle": deque()}
         """Statuses with which a proxy or a Hub answers the next requests of a kind, in words of their own."""
         self.hellos: list[wire.Hello] = []
+        self.nonce = ""
+        """The challenge that agents are to answer; empty: an older master, which makes none."""
+        self.attestations: list[Attestation] = []
         self.takes_more = True
         """Whether it takes `MoreNodes`, which are added to the last Hello; else it is like an older master."""
         self.unauthorised: list[str] = []
@@ -461,7 +465,9 @@ class _Connect(WebSocketHandler):
                 tasks = [task.allocation_id for task in message.tasks]
                 keep = [name for name in tasks if double.keep_on_welcome and name in double.allocations]
                 kill = [name for name in tasks if name not in keep]
-                welcome = wire.Welcome(cluster_id="double", keep=keep, kill=kill, takes_more=double.takes_more)
+                welcome = wire.Welcome(
+                    cluster_id="double", keep=keep, kill=kill, takes_more=double.takes_more, nonce=double.nonce
+                )
                 await self.write_message(welcome.model_dump_json())
                 double._connections[message.agent_id] = self
             case wire.TaskStarted():
@@ -474,7 +480,9 @@ class _Connect(WebSocketHandler):
             case wire.TaskExited():
                 await self._on_exit(message)
             case wire.Heartbeat():
-                await self.write_message(wire.Heartbeat(time=time.time()).model_dump_json())
+                if message.attestation is not None:
+                    double.attestations.append(message.attestation)
+                await self.write_message(wire.Heartbeat(time=time.time(), nonce=double.nonce).model_dump_json())
 
     async def _on_exit(self, message: wire.TaskExited) -> None:
         allocation = self.double.allocations.get(message.allocation_id)

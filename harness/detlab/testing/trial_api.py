@@ -47,6 +47,8 @@ class TrialApi:
         matrices: Those that governed trials have recorded.
         verified: Requests to verify the evidence of a checkpoint.
         refusals: What is answered to these.
+        preflights: Reports of what was found before the first step.
+        preflight_refusals: What is answered to these.
         acks: Preemption acknowledgements received.
         calls: `METHOD path` of every request.
         faults: Each is used up by the first request that it fits.
@@ -63,6 +65,8 @@ class TrialApi:
         self.matrices: list[dict[str, Any]] = []
         self.verified: list[dict[str, Any]] = []
         self.refusals: list[dict[str, str]] = []
+        self.preflights: list[dict[str, Any]] = []
+        self.preflight_refusals: list[dict[str, str]] = []
         self.acks = 0
         self.calls: list[str] = []
         self.faults: list[TrialApiFault] = []
@@ -115,9 +119,8 @@ class TrialApi:
                 return 200, self.checkpoints[uuid]
             case ("DELETE", ["checkpoints", uuid]) if uuid in self.checkpoints:
                 return 200, self.checkpoints.pop(uuid)
-            case ("PUT", ["governance", "matrix"]):
-                self.matrices.append(body["matrix"])
-                return 200, {}
+            case ("PUT", ["governance", said]):
+                return 200, self._governed(said, body)
             case ("POST", ["checkpoints", uuid, "verification"]) if uuid in self.checkpoints:
                 self.verified.append({"uuid": uuid, **body})
                 return 200, {"refusals": self.refusals}
@@ -134,6 +137,13 @@ class TrialApi:
                 known = {one.uuid: self._verdict(one) for one in StoredPage.model_validate(body).items}
                 return 200, StoredVerdicts(verdicts=known).model_dump()
         return 404, {"code": "not_found", "message": f"no task/{path}"}
+
+    def _governed(self, said: str, body: Any) -> dict[str, Any]:
+        if said == "matrix":
+            self.matrices.append(body["matrix"])
+            return {}
+        self.preflights.append(body)
+        return {"refusals": body["refusals"] or self.preflight_refusals}
 
     def _commit(self, body: Any) -> dict[str, Any]:
         commit = wire.CommitCheckpoint.model_validate(body)

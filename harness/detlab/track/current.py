@@ -292,7 +292,7 @@ def finish(exit_code: int | None = None, quiet: bool | None = None) -> None:
 
 
 def alert(title: str, text: str = "", level: str = "INFO", **more: Any) -> None:
-    """Write a line of its own into the output of the run: see `Run.alert`.
+    """Tell the owner of the run something: see `Run.alert`.
 
     Raises:
         NoRun: There is none.

@@ -120,6 +120,8 @@ class TrialRecords(LoggedRecords):
             case "log":  # of `alert`: the trial's output is what the process prints
                 sys.stderr.write(f"{fields['text']}\n")
                 sys.stderr.flush()
+            case "alert":
+                super().append("alert", fields)
             case "exit":
                 self._metadata.send()
 

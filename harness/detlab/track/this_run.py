@@ -36,6 +36,7 @@ Mode = Literal["online", "offline", "disabled"]
 FINISH_SECONDS = 60.0
 """That `finish` waits at most for the records to reach the master."""
 FINISH_VARIABLE = "DET_RUN_FINISH_SECONDS"
+_ALERT_CHARS = 4000
 _LEVELS = frozenset({"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"})
 MOST_TOLD = 100
 """Problems of values that are told, of one run."""
@@ -300,12 +301,25 @@ class Run:
                 self._problem(f"{name} is not logged: {'; '.join(str(error).splitlines())}")
 
     def alert(self, title: str, text: str = "", level: str = "INFO", **_: Any) -> None:
-        """Write a line of its own into the output of the run."""
+        """Tell the owner of the run something, and everybody who has a rule for its alerts.
+
+        It is in their list of alerts and at their webhooks, and a line in the output of the run. Ten in a minute are
+        kept; the last one counts the others.
+
+        Args:
+            title: A short summary; 200 characters are kept.
+            text: Details; 4,000 characters are kept.
+            level: `INFO`, `WARN` or `ERROR`.
+        """
         if not self._ended("alert") and self._records is not None:
             said = f"{title}: {text}" if text else str(title)
             name = str(getattr(level, "value", level)).upper()
             known = {"WARN": "WARNING"}.get(name, name)
-            self.print_line("stderr", said, known if known in _LEVELS else "INFO")
+            known = known if known in _LEVELS else "INFO"
+            self.print_line("stderr", said, known)
+            told = {"title": title, "text": text, "level": known.lower()}
+            cut = {key: str(value)[:_ALERT_CHARS].encode(errors="replace").decode() for key, value in told.items()}
+            self._records.append("alert", cut)
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:
         """Set tags: texts by which runs are found; each replaces one of the same name."""

@@ -32,7 +32,7 @@ def compared_curves(
     Args:
         comparison: The runs, as `client.compare` returns them.
         curves: Their curves, as `client.compare_curves` returns them.
-        metrics: Which metrics, in this order; default the metric of the first run's search.
+        metrics: Which metrics, in this order; default those of the runs' searches.
         group: Of the metrics.
         x: `steps`, also by their old name `batches`, or `time` since the first report of each trial.
         log_y: Whether the metrics' axes are logarithmic.
@@ -46,9 +46,9 @@ def compared_curves(
     title = f"Comparison of {_counted(comparison.runs)}"
     if not comparison.runs:
         return empty(title, "There is nothing to compare.")
-    wanted = list(metrics or dict.fromkeys(run.metric for run in comparison.runs))[:MOST_PANELS]
-    by_trial = {(curve.trial_id, curve.name): curve for curve in curves if curve.group == group}
-    if not any((trial, name) in by_trial for run in comparison.runs for trial in run.trial_ids for name in wanted):
+    wanted = list(metrics or dict.fromkeys(run.metric for run in comparison.runs if run.metric))[:MOST_PANELS]
+    by_key = {(_key(curve), curve.name): curve for curve in curves if curve.group == group}
+    if not any((key, name) in by_key for run in comparison.runs for key in _keys(run) for name in wanted):
         return empty(title, f"No run has reported {', '.join(map(safe, wanted))} in group {safe(group)}.")
     columns = min(_COLUMNS, len(wanted))
     figure = plotly_module("subplots").make_subplots(
@@ -58,7 +58,7 @@ def compared_curves(
     for at, metric in enumerate(wanted):
         cell = {"row": at // columns + 1, "col": at % columns + 1}
         for place, run in enumerate(comparison.runs):
-            lines = [by_trial[trial, metric] for trial in run.trial_ids if (trial, metric) in by_trial]
+            lines = [by_key[key, metric] for key in _keys(run) if (key, metric) in by_key]
             colour = COLOURS[place % len(COLOURS)]
             for trace in banded(lines, names[place], colour, x):
                 figure.add_scatter(**{"showlegend": at == 0, **trace}, **cell)
@@ -71,7 +71,16 @@ def compared_curves(
 
 def run_names(runs: Sequence[ComparedRun]) -> list[str]:
     """Return what each run is called: its kind and id, and what tells it apart if that is short."""
-    return [f"{run.kind} {run.id}" for run in runs]
+    return [run.title for run in runs]
+
+
+def _key(curve: SeriesView) -> int | str:
+    """Return whose a curve is: the number of a trial, or the id of a run from anywhere."""
+    return getattr(curve, "run_id", "") or curve.trial_id
+
+
+def _keys(run: ComparedRun) -> Sequence[int | str]:
+    return [run.run_id] if run.kind == "run" else run.trial_ids
 
 
 def _counted(runs: Sequence[ComparedRun]) -> str:

@@ -20,6 +20,7 @@ import time
 import traceback
 from dataclasses import dataclass
 
+from detlab.governance.attestation import loaded_code
 from detlab.launch.warm_wire import CONTROL, DESCRIPTORS, MAX_MESSAGE, ROOM, ForkRequest
 from detlab.warm.child import run_launcher
 from detlab.warm.ending import WarmEnding
@@ -88,7 +89,7 @@ def _warm_up(control: socket.socket, ending: WarmEnding) -> Interpreter:
     use_large_pages()
     with contextlib.suppress(OSError):  # when memory is short, the kernel ends this process before any task
         set_oom_score(FIRST_TO_END)
-    _say(control, {"ready": True})
+    _say(control, {"ready": True, "code": loaded_code()})
     without = f" without {', '.join(missing)}" if missing else ""
     sys.stderr.write(f"zygote {os.getpid()} is ready after {time.monotonic() - began:.1f} s{without}\n")
     return interpreter

@@ -122,6 +122,10 @@ class RuntimeTable:
         """See `NodeRuntime.queue`."""
         return next((queue for runtime in self._runtimes.values() if (queue := runtime.queue()) is not None), None)
 
+    def warm_code(self) -> list[str]:
+        """Return digests of the code that processes have loaded which tasks are forked from."""
+        return [digest for one in self._runtimes.values() for digest in getattr(one, "warm_code", tuple)()]
+
     async def begin(self, on_change: Callable[[], None]) -> None:
         """See `NodeRuntime.begin`."""
         for runtime in self._runtimes.values():

@@ -78,7 +78,10 @@ class LiveAgents:
         if not self.is_current(connection):
             return False
         del self._connections[connection.agent_id]
-        self._missed[connection.agent_id] = (replace(connection.node, suspect=True), connection.last_heartbeat)
+        node = replace(connection.node, suspect=True)
+        if connection.governing.attested:  # it attests anew when it returns
+            node = replace(node, enforces=frozenset(), code=frozenset())
+        self._missed[connection.agent_id] = (node, connection.last_heartbeat)
         return True
 
     def forgive(self, seconds: float) -> None:
@@ -109,6 +112,15 @@ class LiveAgents:
         """Whether a trial that is sent to the agent without hyperparameters asks for them when it runs."""
         connection = self._connections.get(agent_id)
         return connection is not None and connection.hello.asks_point
+
+    def connection_of(self, agent_id: str) -> AgentConnection | None:
+        """Return the current connection of an agent or node."""
+        return self._connections.get(agent_id)
+
+    def attesting(self, agent_id: str, now: float) -> bool:
+        """Whether the agent has just connected, and its attestation is awaited."""
+        connection = self._connections.get(agent_id)
+        return connection is not None and connection.governing.attested and connection.attested.is_awaited(now)
 
     def connected(self) -> list[AgentConnection]:
         """List the current connections."""
@@ -162,9 +174,9 @@ class LiveAgents:
         # Copied in one go: views are made in reader threads while agents come and go.
         connections, missed = list(self._connections.values()), list(self._missed.values())
         present = [
-            replace(connection.node, suspect=True)
+            replace(connection.node_at(now), suspect=True)
             if now - connection.last_heartbeat > self.suspect_after
-            else connection.node
+            else connection.node_at(now)
             for connection in connections
         ]
         return tuple(sorted((*present, *(node for node, _ in missed)), key=lambda n: n.id))

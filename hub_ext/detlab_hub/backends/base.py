@@ -65,6 +65,11 @@ class Node:
     queue: BatchSystem | None = None
     """The batch system behind it, which places the tasks of its pool; None: this master places them."""
 
+    enforces: frozenset[str] = frozenset()
+    """What it enforces of policies now, by its pool's declaration and its attestation."""
+    code: frozenset[str] | None = frozenset()
+    """Digests of the code that its trials load, as it attests; None: its pool requires no attestation."""
+
     @property
     def slot_count(self) -> int:
         """How many slots it has: its own, or those of its batch system."""
@@ -161,6 +166,10 @@ class Backend(Protocol):
 
     def asks_point(self, node_id: str) -> bool:
         """Whether a trial that is sent there without hyperparameters asks for them when it runs; no: if it is away."""
+        ...
+
+    def attesting(self, node_id: str, now: float) -> bool:
+        """Whether its agent has just connected, and its attestation is awaited."""
         ...
 
     def forgive(self, seconds: float) -> None:

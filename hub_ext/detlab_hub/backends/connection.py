@@ -6,10 +6,86 @@ from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from detlab.governance.attestation import attestation_problem
 from detlab.schemas.wire import Hello, MasterMessage, QueueHello
+from detlab.schemas.wire.governance.attestation import Attestation
 from detlab_hub.backends.base import Backend, Node, batch_system_of, node_of
+from detlab_hub.core.scheduling import GovernedPool
 
 Send = Callable[[MasterMessage], None]
+PATIENCE = 30.0
+"""Seconds for which the first attestation of a connection is awaited."""
+_NOTHING: frozenset[str] = frozenset()
+
+
+class AgentAttestation:
+    """What an agent has attested on this connection: one for all nodes that it speaks for.
+
+    It counts from when the challenge was made, not from when the answer came: an answer may be held back.
+
+    Args:
+        agent_id: The agent.
+        key: Of its attestations; empty: it has none, and nothing that it says counts.
+
+    Attributes:
+        ttl: Seconds for which it counts, the least that a pool of its nodes says.
+        problem: Why the last answer does not count; empty: it does, or there was none.
+        code: Digests of the code that its trials load.
+    """
+
+    def __init__(self, agent_id: str, key: bytes) -> None:
+        self.agent_id, self._key = agent_id, key
+        self.ttl = float("inf")
+        self.problem = ""
+        self.code: frozenset[str] = _NOTHING
+        self._enforces = _NOTHING
+        self._nonce = ""
+        self._challenged = self._counts_from = float("-inf")
+        self._awaited_since: float | None = None
+
+    def challenge(self, nonce: str, now: float) -> str:
+        """Ask the agent to answer this nonce from now on; return it."""
+        if not self._nonce:
+            self._awaited_since = now
+        self._nonce, self._challenged = nonce, now
+        return nonce
+
+    def is_due(self, now: float) -> bool:
+        """Whether the next challenge is due, so that an agent which answers never becomes stale."""
+        return now - self._challenged > self.ttl / 3
+
+    def is_awaited(self, now: float) -> bool:
+        """Whether the first answer is still to come; an agent that gives none is not waited for long."""
+        return self._awaited_since is not None and now - self._awaited_since <= PATIENCE
+
+    def answer(self, said: Attestation, cluster_id: str) -> bool:
+        """Take an answer; return whether it changes what counts."""
+        self._awaited_since = None
+        before = self.problem, self._enforces, self.code
+        self.problem = attestation_problem(
+            said, nonce=self._nonce, cluster_id=cluster_id, agent_id=self.agent_id, key=self._key
+        )
+        if not self._key:
+            self.problem = "the agent has connected without a key of its own"
+        if self.problem:
+            self._enforces, self.code = _NOTHING, _NOTHING
+        else:
+            self._counts_from = self._challenged
+            if before[1:] != (found := (frozenset(said.enforces), frozenset(said.code))):
+                self._enforces, self.code = found
+        return before != (self.problem, self._enforces, self.code)
+
+    def enforces(self, now: float) -> frozenset[str]:
+        """Return what it attests; nothing if that is stale. The same object as long as nothing changes."""
+        return self._enforces if now - self._counts_from <= self.ttl else _NOTHING
+
+    def described(self, now: float) -> str:
+        """Return for people whether it counts."""
+        if self.problem:
+            return f"does not count: {self.problem}"
+        if not self._enforces:
+            return "missing: the agent has not answered, or is of an older version"
+        return "fresh" if self.enforces(now) else "stale"
 
 
 @dataclass
@@ -23,11 +99,32 @@ class AgentConnection:
     hang_up: Callable[[], None] = lambda: None
     """Closes the connection; the agent may come back if its key is still good."""
     node: Node = field(init=False)
-    """What the agent reported that it has: the same object for the whole connection, so that callers see that nothing
-    changed."""
+    """What the agent reported that it has: the same object until something changes, so that callers see that nothing
+    did."""
+    attested: AgentAttestation = field(init=False)
+    governing: GovernedPool = field(default_factory=GovernedPool)
+    """What its pool declares."""
+    _last: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         self.node = _node(self.hello)
+        self.attested = AgentAttestation(self.agent_id, b"")
+
+    def govern(self, governing: GovernedPool, attested: AgentAttestation) -> None:
+        """Set what its pool declares, and whose attestation counts for it: its own, or that of who speaks for it."""
+        self.governing, self.attested, self._last = governing, attested, None
+        attested.ttl = min(attested.ttl, governing.ttl)
+
+    def node_at(self, now: float) -> Node:
+        """Return its node with what it enforces now."""
+        attested = self.attested.enforces(now)
+        if attested is not self._last:
+            self._last = attested
+            enforces = self.governing.enforced(attested, dict(self.node.labels))
+            code = (self.attested.code if attested else _NOTHING) if self.governing.attested else None
+            if (enforces, code) != (self.node.enforces, self.node.code):
+                self.node = replace(self.node, enforces=enforces, code=code)
+        return self.node
 
     def queue_changed(self, queue: QueueHello) -> bool:
         """Note what the agent says of its batch system since its Hello; return whether that is news."""
@@ -68,6 +165,10 @@ class AgentBackend(Backend, Protocol):
 
     def note_of(self, agent_id: str) -> str:
         """Return what an agent, or the one that speaks for it, says of it for people; "" if that is nothing."""
+        ...
+
+    def connection_of(self, agent_id: str) -> AgentConnection | None:
+        """Return the current connection of an agent or node."""
         ...
 
     def connected(self) -> Sequence[AgentConnection]:

@@ -25,6 +25,10 @@ from detlab_hub.services.admission.bundle_retention import BundleRetention
 from detlab_hub.services.admission.user_limits import UserLimits
 from detlab_hub.services.agents import drains, token_renewal
 from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.alerts import evaluation
+from detlab_hub.services.alerts.alerts import Alerts
+from detlab_hub.services.alerts.evaluation import AlertEvaluation
+from detlab_hub.services.alerts.webhooks import Webhooks
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import ServiceContext, ServiceLookup
@@ -38,7 +42,7 @@ from detlab_hub.services.cluster.refusals import Refusals
 from detlab_hub.services.cluster.unknown_keys import UnknownKeys
 from detlab_hub.services.elastic import provisioning
 from detlab_hub.services.elastic.provisioning import Provisioning
-from detlab_hub.services.experiments import budgets, removal
+from detlab_hub.services.experiments import budgets, cost_stops, idle_gpus, removal
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.figures import Figures
 from detlab_hub.services.experiments.suggestions import Drawing, Suggestions
@@ -50,7 +54,7 @@ from detlab_hub.services.lifecycle.trial_holder import TrialHolder
 from detlab_hub.services.logs.log_retention import LogRetention
 from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.notify.consumers import Consumers, EventConsumer
-from detlab_hub.services.notify.webhooks import Webhooks
+from detlab_hub.services.notify.outbox import WebhookSender
 from detlab_hub.services.placement import passes as placement
 from detlab_hub.services.placement.remembered import PreviousPassTasks
 from detlab_hub.services.queue.jobs import Jobs
@@ -123,7 +127,7 @@ class Services(ServiceLookup):
             Servers(context, self[UserTasks], self[Spawns], hub),
             Provisioning(context, elastic),
             Consumers(context, consumers),
-            Webhooks(context),
+            WebhookSender(context),
             Health(context, self.loops),
         )
         self.keep(Jobs(context, self[Provisioning].awaited))
@@ -142,6 +146,7 @@ class Services(ServiceLookup):
         """Loops whose last step failed."""
         self._reachable: dict[str, bool] = {}
         """Agents and whether they were heard lately, when the last tick looked."""
+        self._caps_looked = self._idle_looked = -math.inf
 
     async def start_task(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Start a user task, by the master or through the Hub."""
@@ -181,8 +186,9 @@ class Services(ServiceLookup):
         self._loops.append(asyncio.create_task(self._schedule_when_kicked(), name="schedule"))
         self._loops.append(asyncio.create_task(self[Suggestions].run(), name="suggestions"))
         self._loops.append(asyncio.create_task(self[Drawing].run(), name="points ahead"))
-        if self.settings.webhooks:
-            self._loops.append(asyncio.create_task(self._until_stopped(self[Webhooks].run), name="webhooks"))
+        self._loops.append(asyncio.create_task(self._until_stopped(self[WebhookSender].run), name="webhooks"))
+        if not self.settings.is_copy:
+            self._loops.append(asyncio.create_task(self._until_stopped(self[AlertEvaluation].run), name="alerts"))
         if self[Consumers].names:
             self._loops.append(asyncio.create_task(self[Consumers].run(), name="consumers"))
 
@@ -260,6 +266,18 @@ class Services(ServiceLookup):
         actions += [partial(removal.act, experiment_id=key) for key in deleted]
         actions += [partial(make_left_trials, experiment_id=key) for key in unmade * trials_to_make.PARTS]
         await self._each(actions)
+        await self._look_at_costs(now)
+
+    async def _look_at_costs(self, now: float) -> None:
+        """Pause what has reached a cap, and tell of GPUs that do nothing: every few seconds, not with each tick."""
+        if abs(now - self._caps_looked) >= cost_stops.EVERY:
+            self._caps_looked = now
+            caps = await self.context.read(lambda s: cost_stops.due(s, now))
+            await self._each([partial(cost_stops.act, cap=cap) for cap in caps])
+        if abs(now - self._idle_looked) >= idle_gpus.EVERY:
+            self._idle_looked = now
+            idle = await self.context.read(lambda s: idle_gpus.due(s, now, self.settings))
+            await self._each([partial(idle_gpus.act, idle=one) for one in idle])
 
     async def _each(self, actions: Sequence[Callable[[UnitOfWork], None]]) -> None:
         """Run each action in a unit of work of its own; a failure is raised when the others are done.
@@ -315,7 +333,7 @@ class Services(ServiceLookup):
 
         def trim(unit: UnitOfWork) -> int:
             tokens.purge(unit.session, unit.now)
-            needed = consumers.slowest(unit.session, self[Consumers].names)
+            needed = consumers.slowest(unit.session, self[Consumers].names | {evaluation.CURSOR})
             return events.trim(unit.session, self.settings.event_keep, needed=needed) + audit.trim(
                 unit, self.settings.audit_keep
             )
@@ -326,6 +344,8 @@ class Services(ServiceLookup):
         await self[Retention].sweep()
         await self[BundleRetention].sweep()
         await self[LogRetention].sweep()
+        await self[Alerts].sweep()
+        await self[Webhooks].sweep()
         await self[RunReports].sweep()
         await self[UnknownKeys].tell()
 

@@ -163,6 +163,7 @@ class AllocationMixin(Spawner):
             experiment_ids=wanted.experiment_ids,
             trial_ids=wanted.trial_ids,
             bundle=wanted.bundle,
+            template=wanted.template,
             base_url=self.server.base_url if self.server else "/",
             server_host=self.user.host if self.user.settings.get("subdomain_host") else "",
             environment={name: str(value) for name, value in self.get_env().items() if value is not None},

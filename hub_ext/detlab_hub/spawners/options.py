@@ -36,8 +36,9 @@ _WORDS = {
     "workspace": "Workspace",
     "project": "Project",
 }
-_OTHERS = ("kind", "name", "config", "bundle", "experiment_ids", "trial_ids")
+_OTHERS = ("kind", "name", "config", "bundle", "template", "experiment_ids", "trial_ids")
 NAME_CHARS = 200
+TEMPLATE_CHARS = 1000
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class SpawnOptions:
         experiment_ids: Of a TensorBoard.
         trial_ids: Of a TensorBoard.
         bundle: Digest of its code bundle, or None.
+        template: A template of the master that is laid under the config, or None.
     """
 
     kind: TaskKind = TaskKind.NOTEBOOK
@@ -59,6 +61,7 @@ class SpawnOptions:
     experiment_ids: list[int] = field(default_factory=list)
     trial_ids: list[int] = field(default_factory=list)
     bundle: str | None = None
+    template: str | None = None
 
 
 def from_form(data: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
@@ -111,7 +114,11 @@ def read(options: object, *, runtimes: Sequence[str] = ("process", "docker")) ->
     if bundle is not None and not isinstance(bundle, str):
         problems.append(Problem("bundle", "must be the digest of uploaded code"))
         bundle = None
-    return SpawnOptions(kind, raw, name, experiments, trials, bundle), problems
+    template = options.get("template") or None
+    if template is not None and (not isinstance(template, str) or len(template) > TEMPLATE_CHARS):
+        problems.append(Problem("template", "must be the name of a template", "det template list"))
+        template = None
+    return SpawnOptions(kind, raw, name, experiments, trials, bundle, template), problems
 
 
 def _kind(value: object) -> tuple[TaskKind, list[Problem]]:

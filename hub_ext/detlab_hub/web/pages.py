@@ -54,6 +54,7 @@ VIEWS = (
     "cluster",
     "compare",
     "models",
+    "artifacts",
     "storage",
     "workspaces",
     "shared",
@@ -66,7 +67,7 @@ VIEWS = (
     "audit",
     "service",
 )
-"""Views with an address of their own, beside an experiment, a trial, tasks and models; the script tells them apart."""
+"""Views with an address of their own, beside those of one object; the script tells them apart."""
 
 _RECENT = 20
 _FOREVER = "public, max-age=31536000, immutable"
@@ -230,6 +231,26 @@ class ModelVersionPage(Page):
 
     @needs("read", cross_site="page", media="text/html")
     async def get(self, model: str, version: str) -> None:
+        """Show the hub page; its script asks for the version and says so if there is none."""
+        self.shell()
+
+
+@page("artifacts/{artifact}")
+class ArtifactPage(Page):
+    """The hub page at an artifact."""
+
+    @needs("read", cross_site="page", media="text/html")
+    async def get(self, artifact: str) -> None:
+        """Show the hub page; its script asks for the artifact and says so if there is none."""
+        self.shell()
+
+
+@page("artifacts/{artifact}/versions/{version}")
+class ArtifactVersionPage(Page):
+    """The hub page at a version of an artifact."""
+
+    @needs("read", cross_site="page", media="text/html")
+    async def get(self, artifact: str, version: str) -> None:
         """Show the hub page; its script asks for the version and says so if there is none."""
         self.shell()
 

@@ -8,9 +8,11 @@ from typing import TypeVar
 
 from tornado.web import RequestHandler
 
-from detlab_hub.web.scopes import PEOPLE, operation_of
+from detlab_hub.web.scopes import PEOPLE, Scope, operation_of
 
 H = TypeVar("H", bound=type[RequestHandler])
+_RELAYED = PEOPLE | {Scope.TASK}
+"""Scopes of verbs that are relayed, always with a user's token: trials log by the same routes as people."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def route(path: str, *, relayed: bool = False, often: bool = False) -> Callable[
 
     Raises:
         ValueError: A path with parts in braces cannot be tried before others; or it is to be relayed, and a verb is not
-            for people (at import).
+            for people, or also for programs other than trials, which log as their owners do (at import).
     """
     if often and "{" in path:
         raise ValueError(f"{path}: only a whole path can be tried before all others")
@@ -47,8 +49,8 @@ def route(path: str, *, relayed: bool = False, often: bool = False) -> Callable[
         if relayed:
             for verb in cls.SUPPORTED_METHODS:
                 operation = operation_of(cls, verb)
-                if operation is not None and not operation.scopes <= PEOPLE:
-                    raise ValueError(f"{path} cannot be relayed: {cls.__name__}.{verb.lower()} is not for people alone")
+                if operation is not None and not (operation.scopes & PEOPLE and operation.scopes <= _RELAYED):
+                    raise ValueError(f"{path} cannot be relayed: {cls.__name__}.{verb.lower()} is not for people")
         _declare(cls, Route(path, relayed=relayed, often=often))
         return cls
 

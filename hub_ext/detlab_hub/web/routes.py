@@ -14,6 +14,7 @@ from typing import Any
 from tornado.web import Application
 
 from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX
+from detlab.schemas.wire.cluster.master import MasterSetting
 from detlab_hub import web as package
 from detlab_hub.services import Services
 from detlab_hub.services.base.threads import Tickets
@@ -70,6 +71,7 @@ _PATTERNS = {
     "trial_id": r"[0-9]{1,18}",
     "media_id": r"[0-9]{1,18}",
     "object_id": r"[0-9]{1,18}",
+    "alert_rule": r"[0-9]{1,18}",
     "artifact_path": r".+",
     "anything": r".*",
 }
@@ -99,6 +101,8 @@ class WebSettings:
     background: Callable[[Coroutine[Any, Any, None]], object]
     """Runs a coroutine that outlives its request, and keeps it referenced."""
     prefix: str = SERVICE_PREFIX
+    shown_settings: Callable[[], list[MasterSetting]] = list
+    """How the master is set up, with secrets masked."""
 
 
 def make_application(services: Services, identifier: auth.Identifier, settings: WebSettings) -> Application:
@@ -116,6 +120,7 @@ def make_application(services: Services, identifier: auth.Identifier, settings: 
         background=settings.background,
         hub_public_url=settings.hub_public_url,
         prefix=settings.prefix,
+        shown_settings=settings.shown_settings,
         templates={cls: path for path, cls in [*reversed(PROTOCOLS), *reversed(PAGES), *reversed(API)]},
         openapi=cache(lambda: describe([(settings.prefix + API_PREFIX + path, cls) for path, cls in API])),
         cookie_secret=settings.cookie_secret,

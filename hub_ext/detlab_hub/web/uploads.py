@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
-from detlab.errors import Unavailable
+from detlab.errors import DetlabError, Unavailable
 from detlab_hub.services.base.threads import Workers, user_of
-from detlab_hub.web.base import Guarded
+from detlab_hub.web.base import BodyTooLarge, Guarded
 from detlab_hub.web.bodies import Sender
 
 log = logging.getLogger("detlab.web")
@@ -113,6 +113,31 @@ class Upload(Guarded):
             with contextlib.suppress(FileNotFoundError):
                 Path(self._upload.name).unlink()
             self._upload = None
+
+
+class ArtifactUpload(Upload):
+    """Base of routes that take files of artifacts and of runs: up to the operator's limit, beside the stored ones."""
+
+    alternative = "Keep larger ones elsewhere"
+    """What the refusal of a larger file advises."""
+
+    def initialize(self) -> None:
+        """Take the operator's limit."""
+        super().initialize()
+        if self.request.method == "PUT":
+            self.body_limit = self.services.settings.artifact_limit
+
+    @property
+    def folder(self) -> Path:
+        """Beside the stored files."""
+        return self.services.settings.artifacts_dir
+
+    def too_large(self) -> DetlabError:
+        """Return the refusal with the operator's limit."""
+        return BodyTooLarge(
+            f"a file has {self.body_limit // 1024**2:,} MB at most here",
+            hint=f"{self.alternative}; an operator raises DetHub.artifact_limit_mb.",
+        )
 
 
 def _temporary(folder: Path) -> BinaryIO:

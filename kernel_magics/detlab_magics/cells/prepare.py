@@ -41,11 +41,14 @@ class PreparedSubmission:
     """Digest of that one's code, which runs instead of the bundle."""
     own_code: bool = True
     """Whether the bundle is what runs."""
+    template: str | None = None
+    """A template of the master that is laid under the configuration."""
 
     @property
     def key(self) -> str:
         """What makes two submissions the same: configuration and code."""
         text = json.dumps(self.config, sort_keys=True, default=str)
+        text += "" if self.template is None else f" {self.template}"
         text += self.bundle.digest if self.own_code else f"{self.forked_from} {self.code}"
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -92,6 +95,7 @@ def prepare(
     context: pathlib.Path | None = None,
     source: Mapping[str, Any] | None = None,
     places: Places | None = None,
+    template: str | None = None,
 ) -> PreparedSubmission:
     """Check the configuration and pack the code that its entrypoint needs.
 
@@ -103,6 +107,7 @@ def prepare(
         context: Folder to ship; None: the cells and what they import.
         source: Provenance for people (notebook, cell, line maps).
         places: Where the configuration's keys are, for errors.
+        template: A template of the master, which may have what the configuration lacks.
 
     Raises:
         ConfigError: The configuration has mistakes; all of them are listed.
@@ -113,7 +118,7 @@ def prepare(
         config["name"] = name
     if slots is not None:
         config["resources"] = {**(config.get("resources") or {}), "slots_per_trial": slots}
-    problems = check(config, complete=True)
+    problems = check(config, complete=not template)
     if any(p.level == "error" for p in problems):
         error = ConfigError(problems)
         raise error if places is None else places.explain(error)
@@ -122,7 +127,9 @@ def prepare(
     files = captured_files(words, modules, local.values())
     bundle = _pack(files, local, context)
     provenance = {k: v for k, v in modules.provenance().items() if k in files}
-    return PreparedSubmission(config, bundle, {**(source or {}), "cells": provenance}, places, problems)
+    return PreparedSubmission(
+        config, bundle, {**(source or {}), "cells": provenance}, places, problems, template=template
+    )
 
 
 def local_sources(words: list[str], folder: pathlib.Path, modules: CellModules) -> dict[str, str]:

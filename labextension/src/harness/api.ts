@@ -3,6 +3,7 @@
 import { Level, LEVELS } from '../components/logs/filter';
 import { Api, ApiError } from '../state/api';
 import type { Event, ExperimentView, GrantList, LogLine, SeriesView, TrialView } from '../state/wire';
+import * as artifacts from './artifacts';
 import * as compared from './comparison';
 import * as made from './fixtures';
 import * as found from './finding';
@@ -152,12 +153,15 @@ export class FixtureApi implements Api {
     if (path === 'trials' || path === 'experiments') return this.table(path, query);
     if (path === 'filters/complete') return found.completions(query, this.of.hostile);
     if (path === 'saved-views') return { items: this.of.trials ? found.views(this.of.hostile) : [], next: null };
+    if (path === 'alerts') return { items: this.of.trials ? made.alerts(this.of.hostile) : [], unread: this.of.trials ? 2 : 0, next: null };
     if (path === 'overview') return JSON.parse(this.overview);
     if (path === 'experiments') return { items: this.of.trials ? Array.from({ length: 12 }, (_, i) => this.experiment({ id: 40 - i, workspace_id: 7, workspace: 'vision', project_id: 3, project: 'digits', ...(i % 3 === 1 ? { state: 'COMPLETED', owner: 'ben' } : {}) })) : [], next: null };
     if (kind === 'experiments') return this.ofExperiment(part, query);
     if (kind === 'workspaces') return this.ofTeams(id, part, rest[0]);
     if (kind === 'trials') return this.ofTrial(Number(id), part, rest, query);
     if (kind === 'tasks' && id === undefined) return { items: this.of.trials ? teams.tasks(this.of.hostile ?? false) : [], next: null };
+    if (kind === 'artifacts') return artifacts.answer(this.of.trials, id, [part, ...rest], query, this.of.hostile ?? false);
+    if (kind === 'runs' && part === 'artifacts') return { items: this.of.trials ? artifacts.ofRun() : [], next: null };
     if (kind === 'runs' && part === 'logs') return this.logs(query);
     if (kind === 'runs') return tracked.answer(this.of.trials, id, part, rest[0], query, this.of.hostile ?? false);
     if (kind === 'tasks') return this.ofTask(id!, part, query);

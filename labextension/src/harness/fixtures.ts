@@ -1,7 +1,8 @@
 /** Made-up data for tests, screenshots and the bench: the same every time, as large as asked. */
 
 import type {
-  CheckpointView, CodeFile, Event, ExperimentView, FailureView, JournalEntry, LogLine, OverviewView, SeriesView, TaskView, TimelineItem, TrialView
+  AlertView, CheckpointView, CodeFile, Event, ExperimentView, FailureView, JournalEntry, LogLine, OverviewView, SeriesView, TaskView, TimelineItem,
+  TrialView
 } from '../state/wire';
 
 /** 2026-11-20 09:00:00 UTC: when the made-up search began. */
@@ -35,7 +36,7 @@ export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
     time_metric: 'batches', max_time: 1000, log_retention_days: null, progress: 0.42, trials_total: 64, trials: { COMPLETED: 24, ERROR: 2, ACTIVE: 6, RUNNING: 4 },
     best: { trial_id: 117, trial_index: 17, steps_completed: 960, value: 0.0214, checkpoint: uuid(17), failed: false },
     created_at: BEGAN - 30, started_at: BEGAN, ended_at: null, pending_reason: null, warnings: [], bundle: 'sha256:ab',
-    config: CONFIG, failure: null, card: null, budgets: [], deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
+    config: CONFIG, failure: null, card: null, budgets: [], cost: null, deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
   };
 }
 
@@ -200,7 +201,7 @@ export function overview(experiments: number): OverviewView {
   const states = ['ACTIVE', 'COMPLETED', 'PAUSED', 'ERROR', 'COMPLETED', 'CANCELED'] as const;
   return {
     cursor: 1, me: { name: 'alice', scopes: ['custom:detlab:write'], admin: false },
-    cluster: { cluster_id: 'c', version: '0.1.0', protocol: 1, url: '', started_at: BEGAN, agents: 2, slots_total: 8, slots_used: 5, tasks_running: 1, experiments_active: 3, draining: false, is_copy: false },
+    cluster: { cluster_id: 'c', version: '0.1.0', protocol: 1, url: '', started_at: BEGAN, agents: 2, slots_total: 8, slots_used: 5, tasks_running: 1, experiments_active: 3, draining: false, is_copy: false, message: null },
     experiments: Array.from({ length: experiments }, (_, i) => {
       const state = states[i % states.length]!;
       return experiment({ id: experiments - i, name: `search ${experiments - i}`, config: null, state, progress: state === 'ACTIVE' ? 0.4 : 1, ended_at: state === 'ACTIVE' ? null : BEGAN + 900, created_at: BEGAN - i * 60 });
@@ -226,4 +227,18 @@ export function metricsEvent(id: number, of: number, step: number, value: number
     id, kind: 'metrics', time: BEGAN + step * 0.5, experiment_id: 12, trial_id: of, task_id: null,
     data: { group: 'validation', steps_completed: step, run, metrics: { validation_error: value } }
   };
+}
+
+/** Alerts, the newest first; two are unread. */
+export function alerts(hostile?: boolean): AlertView[] {
+  const alert = (id: number, over: Partial<AlertView>): AlertView => ({
+    id, kind: 'completed', level: 'info', title: 'experiment 12 (digits) has completed', text: '', experiment_id: 12, trial_id: null, run_id: null,
+    held_back: 0, created_at: BEGAN - 600 * (5 - id), read: id < 4, ...(hostile && { title: HOSTILE.name, text: HOSTILE.log }), ...over
+  });
+  return [
+    alert(5, { kind: 'failed', level: 'error', ...(!hostile && { title: 'experiment 14 (digits: width and learning rate) has failed', text: 'trial 117: out of memory on cuda:0' }) }),
+    alert(4, { kind: 'improved', ...(!hostile && { title: 'experiment 12: validation_error is better than ever: 0.0214', text: 'by 0.003, at step 960 of trial 117' }) }),
+    alert(3, { held_back: 12, kind: 'alert', level: 'warn', experiment_id: null, run_id: 'a'.repeat(32), ...(!hostile && { title: 'loss is not a number', text: 'step 400\nlr 0.1' }) }),
+    alert(2, {}), alert(1, { kind: 'budget', level: 'warn', ...(!hostile && { title: 'experiment 12 has used 80 % of its budget of slot-hours' }) })
+  ];
 }

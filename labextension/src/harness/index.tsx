@@ -9,7 +9,8 @@ import { flushSync } from 'react-dom';
 
 import { ConfirmDialog } from '../components/common';
 import { CompareRuns } from '../components/compare';
-import { idsOf } from '../components/compare/link';
+import { ArtifactPage, ArtifactsPage, ArtifactVersionPage } from '../components/artifacts';
+import { placeOfQuery } from '../components/compare/link';
 import { ExperimentTab, ExperimentView } from '../components/experiment/index';
 import { RunsPage } from '../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
@@ -19,7 +20,10 @@ import { SettingsPage } from '../components/settings/SettingsPage';
 import { StoragePage } from '../components/storage';
 import { ProjectPage, SharedPage, WorkspacePage, WorkspacesPage } from '../components/workspaces';
 import { TaskView, TrialTab, TrialView } from '../components/trial';
+import { Header } from '../hub/Chrome';
+import type { PageInfo } from '../hub/page';
 import { loadPlotly } from '../hub/plotlyloader';
+import { Router } from '../hub/router';
 import { AppContext, AppProvider, Question, RunTab, WorkspaceTab } from '../state/context';
 import { Store } from '../state/store';
 import { LiveView } from '../widget/LiveView';
@@ -73,6 +77,8 @@ const app: AppContext = {
   plotly: () => loadPlotly(new URL('plotly.js', location.href).href)
 };
 
+const PAGE: PageInfo = { base: '/services/detlab/', hub: '/hub/', xsrf: '', user: 'alice', admin: true, version: '', schema: '', bundleLimit: 1 };
+
 function View(): ReactElement {
   const tab = query.get('tab') ?? undefined;
   const id = query.get('id');
@@ -80,11 +86,15 @@ function View(): ReactElement {
     case 'trial': return <TrialView id={Number(id ?? 117)} tab={tab as TrialTab} />;
     case 'task': return <TaskView id={id ?? 'nb-7f3a'} />;
     case 'panel': return <Panel />;
+    case 'header': return <div className="det-hub"><Header page={PAGE} router={new Router(PAGE.base)} /></div>;
     case 'models': return <ModelsPage />;
     case 'model': return <ModelPage name={id ?? 'digits'} />;
     case 'version': return <VersionPage model="digits" version={Number(id ?? 5)} />;
     case 'compare': return <ComparePage model="digits" versions={(id ?? '3,5').split(',')} />;
-    case 'comparison': return <CompareRuns trials={idsOf(query.get('trials') ?? '100,101,102,103,104')} experiments={idsOf(query.get('experiments') ?? '')} view={location.search} />;
+    case 'comparison': return <CompareRuns {...placeOfQuery(query.has('trials') ? location.search : `${location.search}&trials=100,101,102,103,104`)} view={location.search} />;
+    case 'artifacts': return <ArtifactsPage />;
+    case 'artifact': return <ArtifactPage artifact={id ?? 'cats'} />;
+    case 'artifactversion': return <ArtifactVersionPage artifact="cats" version={Number(id ?? 3)} />;
     case 'storage': return <StoragePage />;
     case 'workspaces': return <WorkspacesPage />;
     case 'workspace': return <WorkspacePage workspace={id ?? '7'} tab={tab as WorkspaceTab} />;

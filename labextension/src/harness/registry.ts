@@ -1,7 +1,7 @@
 /** Made-up models, versions and storage: what the registry's views are shown with. */
 
 import type {
-  Comparison, Difference, GcPreview, LabelMove, LineageGraph, ModelView, StorageUsage, StorageUse, VersionView
+  Comparison, Difference, EvidenceSummary, GcPreview, LabelMove, LineageGraph, ModelView, StorageUsage, StorageUse, VersionView
 } from '../state/wire';
 import { BEGAN, HOSTILE, uuid } from './fixtures';
 
@@ -48,6 +48,16 @@ export function models(): ModelView[] {
   ];
 }
 
+/** What a governed checkpoint was trained on. */
+const GOVERNED: EvidenceSummary = {
+  key_id: 'a1', policy_hash: `sha256:${'4e'.repeat(32)}`, s_hash: `sha256:${'cd'.repeat(32)}`, level: 'direct', ledger_index: 3, ledger_hash: `sha256:${'ef'.repeat(32)}`,
+  sources: [
+    { name: 'web', license: 'CC-BY-4.0', manifest: null, expires: null, samples: 120_000, reached: true },
+    { name: 'clinic-a', license: 'research only', manifest: null, expires: null, samples: 4100, reached: true },
+    { name: 'clinic-b', license: '', manifest: null, expires: null, samples: 1, reached: false }
+  ]
+};
+
 export function version(number: number, over: Partial<VersionView> = {}): VersionView {
   const accuracy = 0.931 + 0.0125 * number - (number === 4 ? 0.03 : 0);
   return {
@@ -60,7 +70,7 @@ export function version(number: number, over: Partial<VersionView> = {}): Versio
       metrics: { accuracy, loss: 0.31 - 0.03 * number, 'training.loss': 0.22 - 0.03 * number, 'validation.accuracy': accuracy }, metric: 'accuracy', smaller_is_better: false,
       config: { name: 'digits', entrypoint: 'python3 train.py', searcher: { name: 'adaptive_asha', metric: 'accuracy' } }, bundle_digest: `sha256:${String(number).repeat(64)}`,
       environment: { python: '3.12.4', platform: 'Linux-6.8-x86_64', torch: number > 3 ? '2.9.0' : '2.8.0', numpy: '2.3.1', safetensors: '0.6.2' }, data: { optdigits: `sha256:${'c0ffee'.repeat(10)}` },
-      parents: [], slots: 1, device: 'NVIDIA H100', submitter: 'alice', governed: null, started_at: BEGAN - (6 - number) * DAY - 900, ended_at: BEGAN - (6 - number) * DAY - 60
+      parents: [], slots: 1, device: 'NVIDIA H100', submitter: 'alice', governed: number === 5 ? GOVERNED : null, started_at: BEGAN - (6 - number) * DAY - 900, ended_at: BEGAN - (6 - number) * DAY - 60
     }, ...over
   };
 }
@@ -70,7 +80,7 @@ export function hostileVersion(number: number): VersionView {
   const odd = { [HOSTILE.name]: HOSTILE.value };
   return {
     ...made, model: hostileModel(1).name, name: HOSTILE.name, comment: HOSTILE.value, notes: HOSTILE_NOTES, semver: HOSTILE.value, labels: [HOSTILE.value], owner: HOSTILE.name, metadata: odd, format: HOSTILE.value,
-    lineage: { ...made.lineage, experiment_name: HOSTILE.name, hyperparameters: odd, metrics: { [HOSTILE.name]: 0.5, accuracy: 0.9 }, environment: { [HOSTILE.name]: HOSTILE.value, python: HOSTILE.value }, data: { [HOSTILE.name]: HOSTILE.log }, submitter: HOSTILE.name, device: HOSTILE.value, parents: [HOSTILE.value], config: odd, bundle_digest: HOSTILE.value }
+    lineage: { ...made.lineage, experiment_name: HOSTILE.name, hyperparameters: odd, metrics: { [HOSTILE.name]: 0.5, accuracy: 0.9 }, environment: { [HOSTILE.name]: HOSTILE.value, python: HOSTILE.value }, data: { [HOSTILE.name]: HOSTILE.log }, submitter: HOSTILE.name, device: HOSTILE.value, parents: [HOSTILE.value], governed: { ...GOVERNED, level: HOSTILE.value, policy_hash: HOSTILE.value, sources: [{ ...GOVERNED.sources[0]!, name: HOSTILE.name, license: HOSTILE.log }] }, config: odd, bundle_digest: HOSTILE.value }
   };
 }
 

@@ -16,7 +16,10 @@ const NOTES = `# Plan
 export function workspaces(hostile: boolean): WorkspaceView[] {
   const own = workspace(7, {
     name: hostile ? HOSTILE.name : 'vision', owner: 'alice', description: hostile ? HOSTILE.log : 'Everything of the vision group', projects: 3, experiments: 48, models: 4, tasks: 3, quota: 16,
-    defaults: { resource_pool: 'a100', checkpoint_storage: { type: 's3', bucket: 'vision-checkpoints', prefix: hostile ? HOSTILE.name : 'team' }, environment: {} }
+    defaults: {
+      resource_pool: 'a100', checkpoint_storage: { type: 's3', bucket: 'vision-checkpoints', prefix: hostile ? HOSTILE.name : 'team' }, environment: {},
+      task_container_defaults: { startup_hook: hostile ? HOSTILE.log : 'module load cuda/12.4' }, template: hostile ? HOSTILE.name : 'base'
+    }
   });
   return [
     workspace(1, { name: 'Uncategorized', owner: 'alice', personal: true, role: null, experiments: 12 }), own,

@@ -3,6 +3,7 @@
 import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 
 import { Audit, AllWork, Nodes, Queue, Quotas, Service, Tokens, Usage, View } from '../components/admin';
+import { ArtifactPage, ArtifactsPage, ArtifactVersionPage } from '../components/artifacts';
 import { ErrorBoundary } from './ErrorBoundary';
 import { CompareRuns } from '../components/compare';
 import { EmptyState } from '../components/common';
@@ -141,6 +142,7 @@ function titleOf(place: HubPlace): string {
     case 'run':
       return `Run ${nameText(place.id, 80)}`;
     case 'models':
+    case 'artifacts':
     case 'storage':
     case 'workspaces':
     case 'shared':
@@ -152,6 +154,10 @@ function titleOf(place: HubPlace): string {
       return `${nameText(place.model, 80)} version ${place.version}`;
     case 'compare':
       return `Compare ${nameText(place.model, 80)}`;
+    case 'artifact':
+      return `Artifact ${nameText(place.artifact, 80)}`;
+    case 'artifactversion':
+      return `${nameText(place.artifact, 80)}:v${place.version}`;
     case 'comparison':
       return 'Compare';
     case 'new':
@@ -189,6 +195,7 @@ function Shown({ place, page, api }: { place: HubPlace; page: PageInfo; api: Hub
     case 'run':
       return <RunPage id={place.id} tab={place.tab} />;
     case 'models':
+    case 'artifacts':
     case 'storage':
     case 'workspaces':
     case 'shared':
@@ -200,8 +207,12 @@ function Shown({ place, page, api }: { place: HubPlace; page: PageInfo; api: Hub
       return <VersionPage model={place.model} version={place.version} />;
     case 'compare':
       return <ComparePage model={place.model} versions={place.versions} />;
+    case 'artifact':
+      return <ArtifactPage artifact={place.artifact} />;
+    case 'artifactversion':
+      return <ArtifactVersionPage artifact={place.artifact} version={place.version} />;
     case 'comparison':
-      return <CompareRuns trials={place.trials} experiments={place.experiments} view={place.view} />;
+      return <CompareRuns {...place} />;
     case 'new':
       return <NewExperiment page={page} api={api} from={place.from} />;
     case 'nowhere':
@@ -232,6 +243,8 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
       return <Nodes title="Cluster" />;
     case 'models':
       return <ModelsPage />;
+    case 'artifacts':
+      return <ArtifactsPage />;
     case 'storage':
       return <StoragePage />;
     case 'workspaces':

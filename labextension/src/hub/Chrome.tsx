@@ -2,6 +2,8 @@
 
 import { useEffect, useRef, useState, type ReactElement } from 'react';
 
+import { AlertBell } from '../components/alerts';
+import { ClusterMessage } from '../components/common/ClusterMessage';
 import { nameText } from '../components/common/text';
 import { LinkStatus } from '../components/panel';
 import { useTeams } from '../components/workspaces';
@@ -11,7 +13,7 @@ import { ADMIN, LISTS, type AdminView, type HubPlace, type ListView, type Router
 import { switchTheme, themeNow } from './theme';
 
 export const NAMES: Record<ListView | AdminView, string> = {
-  work: 'My work', experiments: 'Experiments', trials: 'Trials', runs: 'Runs', shared: 'Shared with me', workspaces: 'Workspaces', settings: 'Settings', queue: 'Queue', cluster: 'Cluster', models: 'Models', storage: 'Storage', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
+  work: 'My work', experiments: 'Experiments', trials: 'Trials', runs: 'Runs', shared: 'Shared with me', workspaces: 'Workspaces', settings: 'Settings', queue: 'Queue', cluster: 'Cluster', models: 'Models', artifacts: 'Artifacts', storage: 'Storage', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
   tokens: 'Tokens', audit: 'Audit log', service: 'Service'
 };
 
@@ -30,6 +32,7 @@ export function Header({ page, router }: { page: PageInfo; router: Router }): Re
         </span>
       )}
       <span className="det-hub-right">
+        <AlertBell />
         <ThemeSwitch />
         <span className="det-hub-user">
           {nameText(page.user)}
@@ -92,6 +95,7 @@ function isUnder(place: HubPlace, view: ListView | AdminView): boolean {
   if (place.kind === 'list') return place.view === view;
   if (view === 'workspaces') return place.kind === 'workspace' || place.kind === 'project';
   if (place.kind === 'runs') return place.table === view;
+  if (view === 'artifacts') return place.kind === 'artifact' || place.kind === 'artifactversion';
   if (view === 'runs') return place.kind === 'tracked' || place.kind === 'run';
   return view === 'models' && (place.kind === 'model' || place.kind === 'version' || place.kind === 'compare');
 }
@@ -110,6 +114,7 @@ export function Notices({ page, ended }: { page: PageInfo; ended: boolean }): Re
       ) : (
         <LinkStatus />
       )}
+      <ClusterMessage />
       {page.version && version !== page.version && (
         <div className="det-banner" data-tone="paused" role="status">
           <span>detlab was updated to {version}; this page is from {page.version}.</span>

@@ -6,6 +6,7 @@ import { beforeEach, expect, test } from 'vitest';
 import { experiment, holding, overview, task, waiting } from '../components/admin/fixtures';
 import { visible } from '../components/common/text';
 import { workspace } from '../components/workspaces/fixtures';
+import { artifact } from '../harness/artifacts';
 import { trials, views } from '../harness/finding';
 import { model, storage } from '../harness/registry';
 import { run } from '../harness/tracked';
@@ -47,6 +48,7 @@ function answers(): Record<string, unknown> {
       items: each((name, i) => ({ ...trials(1, new URLSearchParams()).items[0]!, id: i, owner: name, name, labels: [name] })), columns: [], notes: NAMES, next: null
     },
     runs: { items: each((name, i) => ({ ...run(i), id: `${i}`.padStart(32, 'a'), name, owner: name, group: name, end_reason: name })), next: null },
+    artifacts: { items: each((name, i) => ({ ...artifact(0), id: i, name, kind: name, owner: name, description: name, aliases: { [name]: 1 }, reference: `${name}/${name}` })), next: null },
     'saved-views': { items: each((name, i) => ({ ...views()[0]!, id: i, name })), next: null },
     usage: { first: '2026-03-01', last: '2026-03-01', items: each((user, i) => ({ day: '2026-03-01', user, kind: 'trial', slot_hours: 99 - i })) },
     models: { items: each((name, i) => model({ id: i, name, owner: name, description: name, labels: [name], moving: { [name]: i + 1 } })), after: null },

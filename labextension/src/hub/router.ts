@@ -7,7 +7,7 @@ import {
   EXPERIMENT_TABS, RUN_TABS, TRIAL_TABS, WORKSPACE_TABS, type Place
 } from '../state/context';
 
-export const LISTS = ['work', 'experiments', 'trials', 'runs', 'shared', 'workspaces', 'queue', 'cluster', 'models', 'storage', 'settings'] as const;
+export const LISTS = ['work', 'experiments', 'trials', 'runs', 'shared', 'workspaces', 'queue', 'cluster', 'models', 'artifacts', 'storage', 'settings'] as const;
 export const ADMIN = ['nodes', 'everybody', 'quotas', 'usage', 'tokens', 'audit', 'service'] as const;
 
 export type ListView = (typeof LISTS)[number];
@@ -44,7 +44,7 @@ export function placeOf(path: string, search = ''): HubPlace {
   if (parts.length === 4 && first === 'workspaces' && parts[2] === 'projects') {
     return { kind: 'project', workspace: decoded(second!), project: decoded(parts[3]!) };
   }
-  return ofModel(parts, search) ?? { kind: 'nowhere', path };
+  return ofModel(parts, search) ?? ofArtifact(parts) ?? { kind: 'nowhere', path };
 }
 
 /** `models/NAME`, `models/NAME/compare?versions=1,2`, `models/NAME/versions/3`. */
@@ -54,6 +54,14 @@ function ofModel([first, name, part, version, ...rest]: string[], search: string
   if (part === undefined) return { kind: 'model', name: model };
   if (part === 'compare' && version === undefined) return { kind: 'compare', model, versions: versionsOf(search) };
   return part === 'versions' && /^\d{1,15}$/.test(version ?? '') ? { kind: 'version', model, version: Number(version) } : null;
+}
+
+/** `artifacts/NAME`, `artifacts/NAME/versions/3`. */
+function ofArtifact([first, name, part, version, ...rest]: string[]): HubPlace | null {
+  if (first !== 'artifacts' || name === undefined || rest.length) return null;
+  const artifact = decoded(name);
+  if (part === undefined) return { kind: 'artifact', artifact };
+  return part === 'versions' && /^\d{1,15}$/.test(version ?? '') ? { kind: 'artifactversion', artifact, version: Number(version) } : null;
 }
 
 function versionsOf(search: string): string[] {
@@ -103,6 +111,10 @@ export function pathOf(place: HubPlace): string {
       return `models/${encodeURIComponent(place.model)}/versions/${place.version}`;
     case 'compare':
       return `models/${encodeURIComponent(place.model)}/compare?versions=${place.versions.map(encodeURIComponent).join(',')}`;
+    case 'artifact':
+      return `artifacts/${encodeURIComponent(place.artifact)}`;
+    case 'artifactversion':
+      return `artifacts/${encodeURIComponent(place.artifact)}/versions/${place.version}`;
     case 'comparison':
       return pathOfComparison(place);
     case 'workspace':
@@ -112,6 +124,7 @@ export function pathOf(place: HubPlace): string {
     case 'runs':
       return `${place.table}${place.query ? `?${place.query}` : ''}`;
     case 'models':
+    case 'artifacts':
     case 'storage':
     case 'workspaces':
     case 'shared':

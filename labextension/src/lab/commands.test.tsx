@@ -87,7 +87,7 @@ describe('the command palette', () => {
     const { palette } = await stage();
     expect(search(palette, 'detlab').sort()).toEqual([
       'Activate the Experiment in View', 'All Experiments', 'All Trials', 'Compare Runs', 'Kill the Experiment in View', 'New Experiment',
-      'Pause the Experiment in View', 'Show What Others Share with Me', 'Show Workspaces', 'Show the detlab Panel', 'Show the detlab Settings'
+      'Pause the Experiment in View', 'Show Artifacts', 'Show What Others Share with Me', 'Show Workspaces', 'Show the detlab Panel', 'Show the detlab Settings'
     ]);
     expect(palette.node.querySelector('.lm-CommandPalette-header')!.textContent).toBe('detlab');
   });

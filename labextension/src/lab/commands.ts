@@ -31,8 +31,8 @@ export function addCommands(
   });
   lab.commands.addCommand('detlab:compare', {
     label: args => (args['isPalette'] ? 'Compare Runs' : 'Compare runs'),
-    caption: 'Show trials or experiments side by side',
-    execute: args => lab.commands.execute(OPEN, compareLink({ trials: numbersOf(args['trials']), experiments: numbersOf(args['experiments']) }))
+    caption: 'Show trials, experiments or runs side by side',
+    execute: args => lab.commands.execute(OPEN, compareLink({ trials: numbersOf(args['trials']), experiments: numbersOf(args['experiments']), runs: textsOf(args['runs']) }))
   });
   for (const table of ['experiments', 'trials'] as const) {
     lab.commands.addCommand(`detlab:all-${table}`, {
@@ -45,7 +45,7 @@ export function addCommands(
     label: 'Show the detlab Panel',
     execute: () => lab.shell.activateById(panelId)
   });
-  const lists: [string, string][] = [['tracked', 'Show Runs from Anywhere'], ['workspaces', 'Show Workspaces'], ['shared', 'Show What Others Share with Me'], ['settings', 'Show the detlab Settings']];
+  const lists: [string, string][] = [['tracked', 'Show Runs from Anywhere'], ['artifacts', 'Show Artifacts'], ['workspaces', 'Show Workspaces'], ['shared', 'Show What Others Share with Me'], ['settings', 'Show the detlab Settings']];
   for (const [kind, label] of lists) {
     lab.commands.addCommand(`detlab:${kind}`, { label, execute: () => lab.commands.execute(OPEN, { kind }) });
   }
@@ -70,10 +70,14 @@ function numbersOf(value: unknown): number[] {
   return Array.isArray(value) ? value.filter((one): one is number => typeof one === 'number' && Number.isSafeInteger(one) && one >= 0) : [];
 }
 
+function textsOf(value: unknown): string[] {
+  return Array.isArray(value) ? value.filter((one): one is string => typeof one === 'string') : [];
+}
+
 /** Put the commands where people look for them. */
 export function offer(lab: JupyterFrontEnd, palette: ICommandPalette | null, launcher: ILauncher | null): void {
   launcher?.add({ command: 'detlab:new-experiment', category: CATEGORY, rank: 1, categoryRank: LAUNCHER_RANK });
-  const offered = ['new-experiment', 'compare', 'show-panel', 'all-experiments', 'all-trials', 'workspaces', 'shared', 'settings', 'pause', 'activate', 'kill'];
+  const offered = ['new-experiment', 'compare', 'show-panel', 'all-experiments', 'all-trials', 'artifacts', 'workspaces', 'shared', 'settings', 'pause', 'activate', 'kill'];
   for (const command of offered.map(name => `detlab:${name}`)) {
     palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } });
   }

@@ -6,10 +6,10 @@ import type { Api } from './api';
 import type { Snapshot, Store } from './store';
 
 export const EXPERIMENT_TABS = ['curves', 'trials', 'search', 'parallel', 'checkpoints', 'events', 'config', 'code'] as const;
-export const TRIAL_TABS = ['metrics', 'media', 'logs', 'checkpoints', 'hparams'] as const;
+export const TRIAL_TABS = ['metrics', 'media', 'logs', 'checkpoints', 'artifacts', 'hparams'] as const;
 export const WORKSPACE_TABS = ['projects', 'experiments', 'models', 'tasks', 'members', 'defaults'] as const;
 
-export const RUN_TABS = ['metrics', 'media', 'logs', 'config', 'system', 'code', 'files'] as const;
+export const RUN_TABS = ['metrics', 'media', 'logs', 'config', 'system', 'code', 'files', 'artifacts'] as const;
 
 export type RunTab = (typeof RUN_TABS)[number];
 export type ExperimentTab = (typeof EXPERIMENT_TABS)[number];
@@ -23,6 +23,9 @@ export type Place =
   | { kind: 'models' }
   | { kind: 'model'; name: string }
   | { kind: 'version'; model: string; version: number }
+  | { kind: 'artifacts' }
+  | { kind: 'artifact'; /** Its name, or OWNER/NAME. */ artifact: string }
+  | { kind: 'artifactversion'; artifact: string; version: number }
   | {
     kind: 'compare'; model: string;
     /** Numbers, semantic versions or labels. */
@@ -30,6 +33,10 @@ export type Place =
   }
   | {
     kind: 'comparison'; trials: number[]; experiments: number[];
+    /** Runs that no cluster started: their ids, or keys of the user's own. */
+    runs?: string[];
+    /** What an address said that names nothing: it is told. */
+    wrong?: string[];
     /** Options as a query, made by `compareLink`. */
     view?: string;
   }

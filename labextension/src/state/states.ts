@@ -42,12 +42,16 @@ export function experimentState(view: ExperimentView): ExperimentState | 'QUEUED
   return view.state === 'ACTIVE' && !view.trials['RUNNING'] && view.pending_reason ? 'QUEUED' : view.state;
 }
 
+/** Of a warning that all trials of a search had NaN or infinite values in the end, after better ones. */
+const DIVERGED = /^(all \d+ trials|its trial) ended with NaN or an infinite value /;
+
 /**
- * The warning of an experiment that completed without a result: its validations never had the searcher's metric, or all
+ * The warning of an experiment that completed without a result, or whose trials all diverged: its validations never had the searcher's metric, or all
  * values of it were NaN or infinite. Code that validates nothing may have been run for its output: that is no mistake.
  */
 export function missedMetric(view: ExperimentView): string | null {
-  if (view.state !== 'COMPLETED' || Number.isFinite(view.best?.value)) return null;
+  if (view.state !== 'COMPLETED') return null;
+  if (Number.isFinite(view.best?.value)) return view.warnings.find(warning => DIVERGED.test(warning)) ?? null;
   return view.warnings.find(warning => /never reported .* \(its validations reported: /.test(warning) || warning.startsWith('no finite value of ')) ?? null;
 }
 

@@ -29,10 +29,120 @@ export interface AgentView {
   memory_asked: number;
   refused: string | null;
   note: string;
+  enforces: string[];
+  attestation: string;
+}
+
+/** A page of alerts, the newest first. */
+export interface AlertList {
+  items: AlertView[];
+  unread: number;
+  next: number | null;
+}
+
+/** The rules of the caller, the oldest first. */
+export interface AlertRuleList {
+  items: AlertRuleView[];
+  next: number | null;
+}
+
+/** A rule of the caller. */
+export interface AlertRuleView {
+  id: number;
+  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert';
+  amount: number | null;
+  scope: 'owner' | 'experiment' | 'project' | 'workspace';
+  scope_id: number | null;
+  scope_name: string;
+  bell: boolean;
+  webhook: number | null;
+  owner: string;
+  created_at: number;
+}
+
+/** Something that its reader was told. Title and text may be anybody's: show them as text. */
+export interface AlertView {
+  id: number;
+  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert' | 'test';
+  level: 'debug' | 'info' | 'warn' | 'error';
+  title: string;
+  text: string;
+  experiment_id: number | null;
+  trial_id: number | null;
+  run_id: string | null;
+  held_back: number;
+  created_at: number;
+  read: boolean;
 }
 
 /** Progress of one attempt, in order; it never goes back. */
 export type AllocationState = 'PENDING' | 'ASSIGNED' | 'PULLING' | 'STARTING' | 'RUNNING' | 'TERMINATING' | 'TERMINATED';
+
+/** A file of a version, or a reference to what lies elsewhere. */
+export interface ArtifactFile {
+  path: string;
+  size: number;
+  digest: string;
+  uri: string;
+}
+
+/** A page of files, by path. */
+export interface ArtifactFileList {
+  items: ArtifactFile[];
+  next: string | null;
+}
+
+/** A page of artifacts, the newest first. */
+export interface ArtifactList {
+  items: ArtifactView[];
+  next: number | null;
+}
+
+/** A page of versions, the newest first. */
+export interface ArtifactVersionList {
+  items: ArtifactVersionView[];
+  next: number | null;
+}
+
+/** A version: its files never change. */
+export interface ArtifactVersionView {
+  artifact_id: number;
+  artifact: string;
+  kind: string;
+  artifact_reference: string;
+  version: number;
+  aliases: string[];
+  comment: string;
+  metadata: Record<string, unknown>;
+  digest: string;
+  files: number;
+  references: number;
+  size: number;
+  owner: string;
+  created_at: number;
+  logged_by: string[];
+  used_by: string[];
+  shortened: string[];
+}
+
+/** A name under which versions are kept. */
+export interface ArtifactView {
+  id: number;
+  name: string;
+  kind: string;
+  owner: string;
+  description: string;
+  created_at: number;
+  updated_at: number;
+  versions: number;
+  latest: number | null;
+  size: number;
+  aliases: Record<string, number>;
+  right: string;
+  reference: string;
+  workspace: string;
+  shortened: string[];
+}
 
 /** The slots that one attempt of a trial held, and from when to when. */
 export interface AttemptSpan {
@@ -170,6 +280,15 @@ export interface CheckpointView {
   shortened: string[];
 }
 
+/** What administrators tell everybody at the top of all pages. */
+export interface ClusterMessageView {
+  text: string;
+  set_by: string;
+  set_at: number;
+  begins_at: number;
+  ends_at: number | null;
+}
+
 /** One look at the cluster. */
 export interface ClusterView {
   cluster_id: string;
@@ -184,6 +303,7 @@ export interface ClusterView {
   experiments_active: number;
   draining: boolean;
   is_copy: boolean;
+  message: ClusterMessageView | null;
 }
 
 /** GET comparison/code?trials=12,15: files of the code that are not the same in all runs, in parts. */
@@ -209,10 +329,11 @@ export interface CodeList {
   next: number | null;
 }
 
-/** One side of a comparison: a trial, or an experiment, for which its best trial stands. */
+/** One side of a comparison: a trial, an experiment, for which its best trial stands, or a run from anywhere. */
 export interface ComparedRun {
-  kind: 'trial' | 'experiment';
+  kind: 'trial' | 'experiment' | 'run';
   id: number;
+  run_id: string;
   experiment_id: number;
   name: string;
   owner: string;
@@ -233,6 +354,18 @@ export interface ComparedRun {
   ended_at: number | null;
   bundle: string | null;
   shortened: string[];
+}
+
+/** A curve of a trial, or of a run from anywhere. */
+export interface ComparedSeries {
+  trial_id: number;
+  group: string;
+  name: string;
+  steps: number[];
+  values: Float[];
+  times: number[];
+  total: number;
+  run_id: string;
 }
 
 /** GET models/{model}/compare?versions=1,2,production: versions side by side. */
@@ -261,6 +394,26 @@ export interface ContinueExperiment {
   idempotency_key?: string | null;
 }
 
+/** A cap of cost that stands, and what is used of it. */
+export interface CostCapView {
+  kind: string;
+  name: string;
+  cost: number;
+  used: number;
+  reached: boolean;
+  set_by: string;
+  set_at: number;
+}
+
+/** What an experiment will cost, by its config and the price of its pool. */
+export interface CostView {
+  pool: string;
+  price: number;
+  per_hour: number | null;
+  at_most: number | null;
+  currency: string;
+}
+
 /** POST experiments. `config` is the raw config (a mapping) or `config_yaml` its text. */
 export interface CreateExperiment {
   config?: Record<string, unknown> | null;
@@ -271,6 +424,7 @@ export interface CreateExperiment {
   dry_run?: boolean;
   source?: Record<string, unknown>;
   forked_from?: number | null;
+  template?: string | null;
 }
 
 /** What became of a submit. `experiment` is None for a dry run. */
@@ -281,6 +435,7 @@ export interface CreateExperimentReply {
   config: Record<string, unknown>;
   forecast: ForecastView | null;
   given: GivenView[];
+  cost: CostView | null;
 }
 
 /** POST models. A model is a name under which versions are kept. */
@@ -314,6 +469,7 @@ export interface CreateTask {
   source?: TaskSource;
   reads?: ReadCheckpoint | null;
   checks?: CheckStorage | null;
+  template?: string | null;
 }
 
 /** What became of it. `task` is None for a dry run. */
@@ -361,6 +517,8 @@ export interface DefaultsView {
   resource_pool: string;
   checkpoint_storage: Record<string, unknown>;
   environment: Record<string, unknown>;
+  task_container_defaults: Record<string, unknown>;
+  template: string;
 }
 
 /** What is left of an experiment that is being deleted, or of the event files of one: files come before rows. */
@@ -378,6 +536,22 @@ export interface Difference {
   name: string;
   values: unknown[];
   same: boolean;
+}
+
+/** POST artifacts/{artifact}/edit. What is null stays as it is. */
+export interface EditArtifact {
+  description?: string | null;
+  name?: string | null;
+  workspace?: string | null;
+}
+
+/** POST artifacts/{artifact}/versions/{version}/edit. The files of a version never change. */
+export interface EditArtifactVersion {
+  comment?: string | null;
+  set_metadata?: Record<string, unknown>;
+  remove_metadata?: string[];
+  add_aliases?: string[];
+  remove_aliases?: string[];
 }
 
 /** POST experiments/{id}/edit. What is null stays as it is; the same edit again changes nothing. */
@@ -529,6 +703,7 @@ export interface ExperimentView {
   pending_reason: string | null;
   deletion: DeletionView | null;
   budgets: BudgetView[];
+  cost: number | null;
   search_task: string | null;
   warnings: string[];
   bundle: string | null;
@@ -684,6 +859,15 @@ export interface HintView {
   change: string;
   value: string;
   text: string;
+}
+
+/** A running trial whose GPUs are at 0 %, by its profiler. */
+export interface IdleGpuView {
+  user: string;
+  experiment_id: number;
+  trial_id: number;
+  slots: number;
+  since: number;
 }
 
 /** A machine, or a process, that the master launched for an elastic pool. */
@@ -1046,7 +1230,13 @@ export interface PoolView {
   heterogeneous: boolean;
   priority: number;
   patience: number;
+  share_by: string;
+  usage_half_life: number | null;
+  min_run: number | null;
+  evict_after: number | null;
+  price: number;
   slots_per_device: number;
+  enforces: string[];
   elastic: boolean;
   takes: string[];
   agents: number;
@@ -1133,6 +1323,8 @@ export interface QuotaList {
   items: QuotaView[];
   storage: StorageQuotaView[];
   workspaces: WorkspaceQuotaView[];
+  costs: CostCapView[];
+  currency: string;
 }
 
 /** A quota of slots that stands, and what is used of it. */
@@ -1144,6 +1336,12 @@ export interface QuotaView {
   waiting: number;
   set_by: string;
   set_at: number;
+}
+
+/** POST alerts/read: marks alerts as read. */
+export interface ReadAlerts {
+  ids?: number[];
+  upto?: number | null;
 }
 
 /** Of POST tasks: the checkpoint that a command of the master's reads with the rights of its owner. */
@@ -1187,11 +1385,25 @@ export interface ReplayedTrial {
   reports: number;
 }
 
-/** GET comparison?trials=12,15&experiments=3: runs side by side, in parts. */
+/** A version that a run has used or made. */
+export interface RunArtifact {
+  role: 'used' | 'logged';
+  at: number;
+  version: ArtifactVersionView;
+}
+
+/** GET runs/{run_id}/artifacts. */
+export interface RunArtifactList {
+  items: RunArtifact[];
+  next: number | null;
+}
+
+/** GET comparison?trials=12,15&experiments=3&runs=ID: runs side by side, in parts. */
 export interface RunComparison {
   runs: ComparedRun[];
   absent_trials: number[];
   absent_experiments: number[];
+  absent_runs: string[];
   hyperparameters: Difference[];
   config: Difference[];
   metrics: RunMetric[];
@@ -1214,10 +1426,11 @@ export interface RunCurveList {
   next: number | null;
 }
 
-/** GET comparison/curves?trials=12,15&name=loss: curves of several trials, in parts. */
+/** GET comparison/curves?trials=12,15&runs=ID&name=loss: curves of several trials and runs, in parts. */
 export interface RunCurves {
-  items: SeriesView[];
+  items: ComparedSeries[];
   absent_trials: number[];
+  absent_runs: string[];
   next: number | null;
 }
 
@@ -1407,6 +1620,7 @@ export interface SteeredExperiment {
   pending_reason: string | null;
   deletion: DeletionView | null;
   budgets: BudgetView[];
+  cost: number | null;
   search_task: string | null;
   warnings: string[];
   bundle: string | null;
@@ -1607,12 +1821,18 @@ export interface TrialView {
   shortened: string[];
 }
 
+/** How many alerts the caller has not read, counted up to 100. */
+export interface UnreadAlerts {
+  unread: number;
+}
+
 /** Slot time of one user on one day (UTC). */
 export interface UsageRow {
   day: string;
   user: string;
   kind: string;
   slot_hours: number;
+  cost: number;
 }
 
 /** GET usage?first=DAY&last=DAY (also as CSV by `Accept: text/csv`): admins see all, others themselves. */
@@ -1621,6 +1841,21 @@ export interface UsageView {
   last: string;
   items: UsageRow[];
   next: number | null;
+  shares: UserShareView[];
+  idle: IdleGpuView[];
+  currency: string;
+}
+
+/** A user's share of a pool now. */
+export interface UserShareView {
+  pool: string;
+  user: string;
+  held: number;
+  waiting: number;
+  share: number;
+  of: number;
+  used: number;
+  half_life: number;
 }
 
 /** Who the caller is and what the token may do. */
@@ -1675,11 +1910,36 @@ export interface WaitView {
   estimated_start: number | null;
 }
 
+/** The webhooks of the caller, or of everybody to administrators, the oldest first. */
+export interface WebhookList {
+  items: WebhookView[];
+  next: number | null;
+}
+
+/** A webhook. */
+export interface WebhookView {
+  id: number;
+  name: string;
+  url: string;
+  format: 'default' | 'slack' | 'teams';
+  owner: string;
+  rules: AlertRuleView[];
+  secret: string;
+  delivered: number;
+  delivered_at: number | null;
+  waiting: number;
+  failed: number;
+  error: string;
+  created_at: number;
+}
+
 /** The same, as admins set it. */
 export interface WorkspaceDefaults {
   resource_pool?: string;
   checkpoint_storage?: Record<string, unknown>;
   environment?: Record<string, unknown>;
+  task_container_defaults?: Record<string, unknown>;
+  template?: string;
 }
 
 /** One page of workspaces, the oldest first. */

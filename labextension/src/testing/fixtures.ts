@@ -10,7 +10,7 @@ export function experiment(id: number, over: Partial<ExperimentView> = {}): Expe
     id, name: `search ${id}`, description: null, labels: [], notes: null, paused_at: null, paused_seconds: 0, edited_at: null, archived_at: null, owner: 'ada', may: 'own', workspace: '', workspace_id: null, project: '', project_id: null, state: 'ACTIVE',
     searcher: 'random', metric: 'loss', smaller_is_better: true, time_metric: null, max_time: null, log_retention_days: null, progress: 0.25,
     trials_total: 4, trials: { ACTIVE: 2, RUNNING: 2 }, best: null, created_at: NOW - 300 + id, started_at: null,
-    ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, card: null, budgets: [], deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
+    ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, card: null, budgets: [], cost: null, deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
   };
 }
 
@@ -30,7 +30,7 @@ export function task(id: string, over: Partial<TaskView> = {}): TaskView {
 export function agent(id: string, over: Partial<AgentView> = {}): AgentView {
   return {
     id, state: 'connected', version: '0.1.0', address: '127.0.0.1', serves_user: null, running: 1, last_seen: NOW,
-    enabled: true, mode: 'enabled', cpus: null, memory: null, cpus_asked: 0, memory_asked: 0, refused: null, note: '', drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: NOW,
+    enabled: true, mode: 'enabled', cpus: null, memory: null, cpus_asked: 0, memory_asked: 0, refused: null, note: '', enforces: [], attestation: '', drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: NOW,
     slots: ['0', '1'].map(slot => ({
       id: slot, kind: 'cpu', name: 'CPU', uuid: null, allocation_id: slot === '0' ? '1.r.1' : null, enabled: true, note: '', memory: 0,
       device: '', shares: 1
@@ -54,7 +54,7 @@ export function overview(over: Partial<OverviewView> = {}): OverviewView {
     me: { name: 'ada', scopes: ['custom:detlab:read', 'custom:detlab:write'], admin: false },
     cluster: {
       cluster_id: 'c', version: '0.1.0', protocol: 1, url: '', started_at: 0, agents: 1, slots_total: 2, slots_used: 1, tasks_running: 1,
-      experiments_active: 1, draining: false, is_copy: false
+      experiments_active: 1, draining: false, is_copy: false, message: null
     },
     experiments: [experiment(2), experiment(1)], tasks: [task('nb-1')], queue: [waiting(1)], agents: [agent('node-1')],
     ...over

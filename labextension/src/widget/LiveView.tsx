@@ -54,7 +54,8 @@ function chartData(view: View, e: Experiment, options: PlotOptions): ChartData {
 
 function hparamText(view: View, id: number): string {
   const cells = view.trials.get(id)?.cells ?? [];
-  return view.header.slice(FIXED_COLUMNS).map((name, i) => `${name} ${cells[FIXED_COLUMNS + i] ?? ''}`).join(', ');
+  const names = view.header.slice(FIXED_COLUMNS, view.header.at(-1) === WHY ? -1 : undefined);
+  return names.map((name, i) => `${name} ${cells[FIXED_COLUMNS + i] ?? ''}`).join(', ');
 }
 
 /** The column of the reasons why trials were stopped, which are sentences: cut, and in full where the pointer rests. */

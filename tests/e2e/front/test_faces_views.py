@@ -92,6 +92,12 @@ VIEWS = {
     "all experiments": "view=runs&tab=experiments",
     "no trials": "view=runs&tab=trials&case=empty",
     "column that is gone": "view=runs&tab=trials&column=id&column=gone",
+    "artifacts": "view=artifacts",
+    "no artifacts": "view=artifacts&case=empty",
+    "hostile artifacts": "view=artifacts&case=hostile",
+    "artifact": "view=artifact",
+    "artifact version": "view=artifactversion",
+    "hostile artifact version": "view=artifactversion&case=hostile",
     "runs from anywhere": "view=tracked",
     "no runs": "view=tracked&case=empty",
     "hostile runs from anywhere": "view=tracked&case=hostile",
@@ -111,7 +117,7 @@ SHAPES = {"light": (1200, 800, "light"), "dark": (1200, 800, "dark"), "narrow": 
 READY = (
     ".det-adm table, .det-model table, .det-settings, .det-runs-grid [role=rowgroup] > [role=row], .det-empty-title,"
     " .det-tracked [role=rowgroup] > [role=row],"
-    " .det-tab-panel, .det-banner[role=alert], .det-live-plot"
+    " .det-bell, .det-tab-panel, .det-banner[role=alert], .det-live-plot"
 )
 
 
@@ -226,6 +232,25 @@ def test_every_view_in_light_dark_and_narrow_and_by_axe(opened: Any, view: str, 
         assert serious(page) == {}
     if "FACES_SHOTS" in os.environ:
         page.screenshot(path=f"{os.environ['FACES_SHOTS']}/{view}-{shape}.png")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("place", ["header", "panel"])
+@pytest.mark.parametrize("case", ["search", "hostile"])
+def test_the_list_of_alerts_lies_on_the_page(opened: Any, place: str, case: str, shape: str) -> None:
+    page = opened(f"view={place}&case={case}", shape).page
+    page.get_by_role("button", name="Alerts: 2 unread").click()
+    box = page.locator(".det-bell-list").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= page.viewport_size["width"]
+    assert box["y"] + box["height"] <= page.viewport_size["height"]
+    inside = "(() => { const e = document.querySelector('.det-bell-list'); return e.scrollWidth - e.clientWidth; })()"
+    assert page.evaluate(inside) <= 0, "it scrolls sideways"
+    assert page.evaluate("window.hacked") is None
+    if shape != "narrow":
+        assert serious(page) == {}
+    if "FACES_SHOTS" in os.environ:
+        page.screenshot(path=f"{os.environ['FACES_SHOTS']}/alerts {place} {case}-{shape}.png")
 
 
 def serious(page: Any) -> dict[str, list[str]]:

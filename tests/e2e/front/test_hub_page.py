@@ -153,6 +153,7 @@ def test_another_user_sees_neither_admin_views_nor_others_work(
             "Queue",
             "Cluster",
             "Models",
+            "Artifacts",
             "Storage",
             "My usage",
         ]

@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from urllib.parse import unquote
@@ -17,6 +19,15 @@ pytestmark = [pytest.mark.hub, pytest.mark.browser]
 ONE_AT_A_TIME = {**SEARCH["searcher"], "max_concurrent_trials": 1}
 AXE = Path(__file__).parents[3] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 HOSTILE = "<img src=x onerror=window.hurt=1>"
+TELLS = """
+import detlab as det
+
+with det.init(project="digits") as run:
+    cats = det.Artifact("cats", type="dataset")
+    cats.add_file("tells.py")
+    run.log_artifact(cats)
+    det.alert("it is done <b>", "the loss is low")
+"""
 QUIET = 6_000
 """Longer than any rhythm in which a page might ask anew, and than a heartbeat of a stream."""
 
@@ -387,7 +398,7 @@ def test_axe_finds_nothing_serious_in_any_tab_of_the_views_in_jupyterlabs_own_co
     task = stage.client.create_task("command", config, name="for axe").id
     with opened(stage) as lab:
         themed(lab, theme)
-        for kind, number, count in (("experiment", running, 8), ("trial", trial, 5), ("task", task, 3)):
+        for kind, number, count in (("experiment", running, 8), ("trial", trial, 6), ("task", task, 3)):
             lab.command("detlab:open", kind=kind, id=number, **({"experiment": running} if kind == "trial" else {}))
             view = lab.page.locator(f"[id='detlab-{kind}:{number}']")
             tabs = view.get_by_role("tab")
@@ -397,6 +408,36 @@ def test_axe_finds_nothing_serious_in_any_tab_of_the_views_in_jupyterlabs_own_co
                 expect(view.locator(".det-tab-panel")).not_to_contain_text("Loading", timeout=SECONDS)
                 assert serious(lab, f"[id='detlab-{kind}:{number}']") == [], (kind, tab.inner_text())
     stage.client.get_task(task).kill()
+
+
+def test_the_bell_and_the_artifacts_of_a_run_are_in_the_panel(stage, tmp_path):
+    (tmp_path / "tells.py").write_text(TELLS)
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DET_URL": stage.cluster.url}
+    subprocess.run(
+        [sys.executable, "tells.py"], cwd=tmp_path, env={**env, "DET_TOKEN": stage.cluster.token}, check=True
+    )
+    with opened(stage) as lab:
+        themed(lab, "JupyterLab Dark")
+        panel = lab.page.locator("#detlab-panel")
+        panel.get_by_role("button", name="Alerts: 1 unread").click(timeout=SECONDS)
+        alerts = panel.get_by_role("list", name="Alerts")
+        expect(alerts).to_contain_text("it is done <b>")
+        room, box = panel.bounding_box(), panel.locator(".det-bell-list").bounding_box()
+        assert room["x"] <= box["x"]
+        assert box["x"] + box["width"] <= room["x"] + room["width"]
+        assert serious(lab, "#detlab-panel") == []
+        if "FACES_SHOTS" in os.environ:
+            lab.page.screenshot(path=f"{os.environ['FACES_SHOTS']}/lab-bell.png")
+        panel.get_by_role("button", name="Mark all as read").click()
+        expect(panel.get_by_role("button", name="Alerts", exact=True)).to_be_visible(timeout=SECONDS)
+        lab.page.keyboard.press("Escape")
+        panel.get_by_role("button", name="cats", exact=True).or_(panel.get_by_role("link", name="cats")).click()
+        versions = lab.page.get_by_role("region", name="Versions of cats")
+        expect(versions).to_contain_text("latest", timeout=SECONDS)
+        versions.get_by_text("v1", exact=True).click()
+        expect(lab.page.get_by_text("tells.py").last).to_be_visible(timeout=SECONDS)
+        if "FACES_SHOTS" in os.environ:
+            lab.page.screenshot(path=f"{os.environ['FACES_SHOTS']}/lab-artifact.png")
 
 
 def test_versions_are_shown_and_a_mismatch_says_what_to_do(stage):

@@ -80,3 +80,73 @@ def test_a_run_from_a_laptop_is_found_read_and_deleted(browser: Browser, cluster
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         expect(page.get_by_role("heading", name="Runs")).to_be_visible()
         expect(page.get_by_text("No run from anywhere yet.")).to_be_visible()
+
+
+LOGS = """
+import sys
+import detlab as det
+
+HOSTILE = "<img src=x onerror=window.hurt=1>"
+for rate in (0.1, 0.2):
+    with det.init(project="digits", name=f"rate {rate}", config={"lr": rate}) as run:
+        for step in range(5):
+            det.log({"loss": rate / (step + 1)})
+        if rate > 0.1:
+            run.use_artifact("cats:latest")
+        cats = det.Artifact("cats", type="dataset", description=HOSTILE)
+        cats.add_dir(sys.argv[1])
+        run.log_artifact(cats)
+        det.alert(f"rate {rate} is done {HOSTILE}", "the loss is low")
+        open(sys.argv[1] + "/more.txt", "w").write(HOSTILE)
+"""
+
+
+def test_what_two_runs_made_and_told_is_on_the_pages_and_the_runs_are_compared(
+    browser: Browser, cluster: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "cats").mkdir()
+    (tmp_path / "cats" / "labels.csv").write_text("cat,1\n")
+    (tmp_path / "logs.py").write_text(LOGS)
+    variables = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DET_URL": cluster.url, "DET_TOKEN": cluster.token}
+    command = [sys.executable, "logs.py", str(tmp_path / "cats")]
+    ended = subprocess.run(command, cwd=tmp_path, env=variables, timeout=120, check=False, capture_output=True)
+    assert ended.returncode == 0, ended.stderr.decode()
+    with faultless_tab(browser, cluster) as tab:
+        page = tab.page
+        tab.open("artifacts")
+        page.get_by_role("region", name="Artifacts").get_by_role("link", name="cats").click()
+        versions = page.get_by_role("region", name="Versions of cats")
+        expect(versions.get_by_role("row")).to_have_count(3, timeout=30_000)
+        picture("artifact", page)
+        versions.get_by_role("link", name="v1" if versions.get_by_text("v2").count() else "v0").click()
+        expect(page.get_by_text("labels.csv").first).to_be_visible(timeout=30_000)
+        assert tab.findings() == []
+        page.get_by_role("tab", name="Lineage").click()
+        expect(page.get_by_role("img", name=re.compile("Lineage graph"))).to_be_visible(timeout=30_000)
+        picture("artifact-lineage", page)
+        page.get_by_role("tab", name="Runs").click()
+        page.get_by_role("link", name=re.compile("^Run ")).first.click()
+        expect(page.locator("main h1")).to_contain_text("rate 0.", timeout=30_000)
+        page.get_by_role("tab", name="Artifacts").click()
+        expect(page.get_by_role("link", name=re.compile("^cats:v")).first).to_be_visible(timeout=30_000)
+
+        page.get_by_role("button", name=re.compile(r"Alerts: \d+ unread")).click()
+        alerts = page.get_by_role("list", name="Alerts")
+        expect(alerts).to_contain_text("rate 0.2 is done <img src=x onerror=window.hurt=1>")
+        assert tab.findings() == []
+        picture("alerts", page)
+        alerts.get_by_role("link", name=re.compile("rate 0.1 is done")).click()
+        expect(page.locator("main h1")).to_contain_text("rate 0.1", timeout=30_000)
+        page.get_by_role("button", name="Mark all as read").click()
+        expect(page.get_by_role("button", name="Alerts", exact=True)).to_be_visible(timeout=30_000)
+
+        tab.open("runs")
+        for name in ("rate 0.1", "rate 0.2"):
+            page.get_by_role("checkbox", name=f"Choose {name}").check()
+        page.get_by_role("button", name="Compare").or_(page.get_by_role("link", name="Compare")).click()
+        expect(page.locator("main h1")).to_contain_text("Compare", timeout=30_000)
+        page.get_by_role("tab", name=re.compile("^Hyperparameters")).click()
+        expect(page.get_by_role("rowheader", name="lr")).to_be_visible(timeout=30_000)
+        picture("comparison", page)
+        assert page.evaluate("window.hurt") is None
+        assert tab.foreign == []

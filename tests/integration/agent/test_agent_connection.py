@@ -1,16 +1,19 @@
 """The connection: enrolment, silence before authentication, return after every trouble."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from agent_helpers import AgentProcess, make_bundle, trial, wait_until
 
+from detlab.governance.attestation import attestation_key, attestation_problem, installed_code
 from detlab.testing.master import MasterDouble
 
 
@@ -241,3 +244,22 @@ def test_the_environment_of_a_task_is_scrubbed_and_complete(open_tmp, monkeypatc
     assert {key: env.get(key) for key in expected} == expected
     assert env["PATH"].split(":")[0] == str(Path(sys.executable).parent)
     assert not any("token" in key.lower() or value.startswith("dttask_") for key, value in env.items())
+
+
+def test_an_agent_answers_the_challenges_of_its_master_with_its_own_key(master, open_tmp):
+    master.nonce = "ab" * 16
+    agent = AgentProcess(master, open_tmp / "agent", *options())
+    agent.start()
+    try:
+        wait_until(lambda: master.attestations, 30, "it attests")
+        (said,) = master.attestations
+        token = json.loads((agent.directory / "key.json").read_text())["token"]
+        key = attestation_key(sha256(token.encode()).hexdigest())
+        expected = {"nonce": master.nonce, "cluster_id": "double", "agent_id": "agent", "key": key}
+        assert attestation_problem(said, **expected) == ""
+        assert installed_code() in said.code
+        master.nonce = "cd" * 16
+        wait_until(lambda: len(master.attestations) > 1, 30, "it answers the next one, too")
+        assert attestation_problem(master.attestations[-1], **{**expected, "nonce": master.nonce}) == ""
+    finally:
+        agent.end()

@@ -98,7 +98,7 @@ def test_det_says_json_takes_trials_and_names_what_is_absent(det: Det, client: C
     assert (none.returncode, none.stdout) == (1, "")
     many = det("e", "compare", *range(1, 60))
     assert many.returncode != 0
-    assert "name 1 to 50 trials and experiments, not 59" in many.stderr
+    assert "name 1 to 50 trials, experiments and runs, not 59" in many.stderr
 
 
 def test_the_notebook_finds_compares_and_forks(cluster: Cluster, tmp_path: Path) -> None:

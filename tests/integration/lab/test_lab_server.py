@@ -166,7 +166,7 @@ def test_the_relay_takes_the_faces_routes_and_only_those(front):
         assert set(front.get(f"api/{path}").json()) == {"items"}, path
     for path in ("jobs", "jobs?pool=default&mine=true"):
         assert set(front.get(f"api/{path}").json()) == {"items", "next"}, path
-    assert set(front.get("api/quotas").json()) == {"items", "storage", "workspaces"}
+    assert set(front.get("api/quotas").json()) == {"items", "storage", "workspaces", "costs", "currency"}
     for path in ("jobs/999999/why", "jobs/trial-999999/why"):
         reply = front.get(f"api/{path}")
         assert (reply.status_code, reply.json()["code"]) == (404, "not_found"), path
@@ -198,6 +198,23 @@ def test_the_relay_takes_the_faces_routes_and_only_those(front):
     for path in ("archive", f"files/sha256:{'0' * 64}"):
         reply = front.get(f"api/checkpoints/{uuid.UUID(int=1)}/{path}")
         assert (reply.status_code, "there is no checkpoint" in reply.json()["message"]) == (404, True), path
+
+
+def test_the_relay_takes_artifacts_by_names_of_any_script(front):
+    assert front.get("api/artifacts").json() == {"items": [], "next": None}
+    for path in (
+        "cats",
+        "bob%2Fbig%20cats",
+        "Katzen-%C3%A4",
+        "cats/versions/3/files",
+        "cats/versions/3/file?path=a/b",
+        "12",
+    ):
+        reply = front.get(f"api/artifacts/{path}")
+        assert (reply.status_code, "relayed" in reply.json()["message"]) == (404, False), path
+    for path in ("%2e%2e", "%2e%2e/edit", "a%2f%2e%2e", "a%2fb%2fc", "m%3fx", "m/files/x", "m%0a"):
+        reply = front.post(f"api/artifacts/{path}", json={})
+        assert (reply.status_code, "relayed" in reply.text) == (404, True), path
 
 
 def test_code_comes_back_as_a_download_never_as_a_page(front, lab_cluster):

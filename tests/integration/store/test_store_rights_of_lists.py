@@ -19,7 +19,7 @@ from detlab_hub.core.rights import ObjectKind, Person, Right, Thing, right_of
 from detlab_hub.store import Store
 from detlab_hub.store.queries import bundles, jobs, limits, rights, usage
 from detlab_hub.store.queries import experiments as of_experiments
-from detlab_hub.store.queries.registry import models, search
+from detlab_hub.store.queries.registry import models, naming, search
 from detlab_hub.store.queries.storage import usage as stored
 from detlab_hub.store.tables import (
     BundleRow,
@@ -102,7 +102,7 @@ def test_the_registrys_lists(store: Store, monkeypatch: pytest.MonkeyPatch, seed
             assert set(models.page(s, visible, limit=100)) == readable
             assert len(models.words(s, visible)) == len(readable)
             for name in ("prod1", "digits2"):
-                found = {row.id for row in models.of_name(s, name, visible, 100)}
+                found = {row.id for row in naming.of_name(s, ModelRow, name, visible, 100)}
                 assert found == {row.id for row in s.scalars(select(ModelRow)) if row.name == name} & readable
             for window, few in WAYS:
                 monkeypatch.setattr(search, "WINDOW", window)

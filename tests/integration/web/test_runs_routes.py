@@ -68,6 +68,7 @@ SAID = {
             "records.step",
             "records.text",
             "records.time",
+            "records.title",
             "records.values.*",
             "stream",
         ],

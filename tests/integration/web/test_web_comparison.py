@@ -13,8 +13,8 @@ from testbed.cluster import Cluster
 pytestmark = pytest.mark.hub
 
 SAID = {
-    "GET comparison": {"who": ["read"], "query": ["experiments", "metric", "skip", "trials"]},
-    "GET comparison/curves": {"who": ["read"], "query": ["group", "max_points", "name", "skip", "trials"]},
+    "GET comparison": {"who": ["read"], "query": ["experiments", "metric", "runs", "skip", "trials"]},
+    "GET comparison/curves": {"who": ["read"], "query": ["group", "max_points", "name", "runs", "skip", "trials"]},
     "GET comparison/code": {"who": ["read"], "query": ["experiments", "skip", "trials"]},
 }
 

@@ -45,8 +45,6 @@ SKIPPED = {
     "POST cluster/drain": "ends this cluster's usefulness",
     "GET agents/connect": "a WebSocket; what it is told is fuzzed in test_web_agents",
 }
-NOT_THERE = {"GET checkpoints/{uuid}/evidence"}
-"""What the checkpoint of `own` has none of: its trial is not governed."""
 WAITS = ("stream", "task/preempt")
 """Ends of paths that answer when there is news: taking the question is enough."""
 PATIENCE = 1.0
@@ -173,7 +171,6 @@ def test_no_input_is_a_server_error(label: str, fits: bool, clients: dict[str, h
             and braces <= own.ids.keys()
             and label.startswith("GET")
             and scope_of(label) is Scope.READ
-            and label not in NOT_THERE
         ):
             assert status != 404, f"{case.as_curl_command()} found nothing: {body[:200]!r}"
         answered.append(status)

@@ -16,6 +16,19 @@ SAID = {
     "POST signing-keys": {"who": ["admin"], "body": []},
     "POST signing-keys/{key}/revoke": {"who": ["admin"], "body": ["reason"]},
     "PUT task/governance/matrix": {"who": ["task"], "body": ["matrix.*"]},
+    "PUT task/governance/preflight": {
+        "who": ["task"],
+        "body": [
+            "code",
+            "enforces",
+            "layers",
+            "refusals",
+            "refusals.code",
+            "refusals.message",
+            "untried",
+            "version",
+        ],
+    },
     "POST task/checkpoints/{uuid}/verification": {
         "who": ["task"],
         "body": [
@@ -48,6 +61,7 @@ VALID_BODIES = {
         },
         "manifest_digest": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
         "s_hash": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+        "code": ["sha256:0000000000000000000000000000000000000000000000000000000000000000"],
     },
 }
 

@@ -36,6 +36,8 @@ SAID = {
             "defaults.checkpoint_storage.*",
             "defaults.environment.*",
             "defaults.resource_pool",
+            "defaults.task_container_defaults.*",
+            "defaults.template",
             "description",
             "name",
         ],

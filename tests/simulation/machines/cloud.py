@@ -35,6 +35,11 @@ class MachineKeys:
 
     def __init__(self, node: CloudNode) -> None:
         self._node = node
+        self.agent_id = node.name
+
+    def token(self) -> str:
+        """The key that it has."""
+        return str(self._node.key)
 
     async def ensure(self) -> str:
         """The key; see `detlab_agent.enrolment.KeyRing`."""

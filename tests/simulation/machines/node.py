@@ -165,8 +165,12 @@ class Keys:
 
     enrolment_token_file = None
 
-    def __init__(self, key: str) -> None:
-        self._key = key
+    def __init__(self, key: str, agent_id: str) -> None:
+        self._key, self.agent_id = key, agent_id
+
+    def token(self) -> str:
+        """The key."""
+        return self._key
 
     async def ensure(self) -> str:
         """The key."""
@@ -299,7 +303,7 @@ class Node:
 
     def keys(self) -> Any:
         """Where its agent has its key from."""
-        return Keys(self.key)
+        return Keys(self.key, self.name)
 
     @property
     def keeper(self) -> Node:

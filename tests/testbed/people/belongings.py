@@ -18,14 +18,26 @@ MARK = "operators-own"
 """In the name of everything, and in every file."""
 FILE = f"{MARK}: one text for the code, the checkpoint and the output, so that one digest names all three\n"
 DIGEST = "sha256:" + hashlib.sha256(FILE.encode()).hexdigest()
-TRIAL = """
+POLICY = {
+    "version": 1,
+    "enforce": "audit",
+    "sources": [{"name": MARK}],
+    "rules": [{"source": "*", "layers": ".*", "scale": 1.0}],
+}
+TRIAL = f"""
 import pathlib
 import detlab as det
+from detlab.core.checkpoint import evidence
+from detlab.governance import Policy, TrainedParameter, compile_policy
 
+plan = compile_policy(Policy.of({POLICY}), [TrainedParameter("layer.weight", (2, 2))])
+segment = {{"policy_hash": plan.policy_hash, "s_hash": plan.s_hash, "counts": {{"{MARK}": 8}}}}
 with det.core.init() as core:
-    core.train.report_validation_metrics(1, {"x": 1.0})
-    core.train.report_media(1, {"operators-own": det.Html("<p>operators-own</p>")})
-    with core.checkpoint.store_path({"steps_completed": 1}) as (folder, _):
+    core.alert("{MARK}", "{MARK}")
+    core.train.report_validation_metrics(1, {{"x": 1.0}})
+    core.train.report_media(1, {{"{MARK}": det.Html("<p>{MARK}</p>")}})
+    evidence.record_matrix(core.checkpoint, plan.matrix.body())
+    with core.checkpoint.store_path({{"steps_completed": 1, "governance": segment}}) as (folder, _):
         (folder / "own.txt").write_bytes(pathlib.Path("own.txt").read_bytes())
 """
 CONFIG = {
@@ -40,10 +52,10 @@ WAITER = {"entrypoint": ["python3", "-c", "import time; time.sleep(600)"], "reso
 
 @dataclass(frozen=True)
 class Belongings:
-    """The operator's own: a trial that is over, with its checkpoint, and a command that runs, with its output."""
+    """The operator's own: a governed trial that is over, with its checkpoint; a command that runs, with its output."""
 
     ids: dict[str, str]
-    """What belongs into a route's braces."""
+    """What belongs into a route's braces, and the alert of the trial."""
     token: str
     """The command's own."""
 
@@ -76,15 +88,46 @@ def _run(cluster: Cluster) -> dict[str, str]:
         return {"run_id": run, "object_id": str(there["id"])}
 
 
-def _artifact(cluster: Cluster) -> str:
-    """Return the id of an artifact with a version."""
-    wanted = {"files": [{"path": "own.txt", "size": len(FILE), "digest": DIGEST}], "comment": MARK}
+def _artifact(cluster: Cluster, version: int) -> str:
+    """Return the id of an artifact with versions up to one, as that of the model."""
     with cluster.client() as http:
-        http.post(f"artifacts/{MARK}/versions", json=wanted).raise_for_status()
-        http.put(f"artifacts/{MARK}/files/{DIGEST}", content=FILE, headers=OCTETS).raise_for_status()
-        made = http.post(f"artifacts/{MARK}/versions", json=wanted).raise_for_status().json()
-        assert made["version"]["version"] == 1
+        for number in range(1, version + 1):
+            names = ("own.txt", *(f"{more}.txt" for more in range(2, number + 1)))
+            files = [{"path": name, "size": len(FILE), "digest": DIGEST} for name in names]
+            wanted = {"files": files, "comment": MARK}
+            http.post(f"artifacts/{MARK}/versions", json=wanted).raise_for_status()
+            http.put(f"artifacts/{MARK}/files/{DIGEST}", content=FILE, headers=OCTETS).raise_for_status()
+            made = http.post(f"artifacts/{MARK}/versions", json=wanted).raise_for_status().json()
+        assert made["version"]["version"] >= version
         return str(made["artifact_id"])
+
+
+def _told(cluster: Cluster) -> dict[str, str]:
+    """Return the ids of a webhook and of a rule for alerts."""
+    with cluster.client() as http:
+        known = {one["name"]: one for one in http.get("webhooks").raise_for_status().json()["items"]}
+        body = {"name": MARK, "url": "https://93.184.216.34/"}
+        hook = known.get(MARK) or http.post("webhooks", json=body).raise_for_status().json()
+        rule = http.post("alerts/rules", json={"kind": "alert"}).raise_for_status().json()
+        return {"webhook": str(hook["id"]), "alert_rule": str(rule["id"])}
+
+
+def _of_trial(cluster: Cluster, trial_id: int) -> dict[str, str]:
+    """Return the ids of what a trial has recorded: its matrix, and its alert."""
+    with cluster.client() as http:
+        (entry,) = http.get(f"trials/{trial_id}/ledger").raise_for_status().json()["items"]
+        told = http.get("alerts").raise_for_status().json()["items"]
+        (alert,) = (one["id"] for one in told if (one["title"], one["trial_id"]) == (MARK, trial_id))
+        return {"s_hash": entry["body"]["s_hash"], "alert": str(alert)}
+
+
+def _configs(cluster: Cluster, place: str) -> None:
+    """Set a template of this name, and a policy, in a workspace."""
+    template = {"name": MARK, "workspace": place, "config": {"labels": [MARK]}, "description": MARK}
+    policy = {"workload": "experiment", "workspace": place, "invariant_config": {"labels": [MARK]}}
+    with cluster.client() as http:
+        http.put("templates", json=template).raise_for_status()
+        http.put("config-policies", json=policy).raise_for_status()
 
 
 @contextmanager
@@ -93,7 +136,9 @@ def belongings(cluster: Cluster) -> Iterator[Belongings]:
     with Client(cluster.url, cluster.token) as client:
         place, project = _workspace(cluster)
         task = client.create_task("command", WAITER, name=MARK, workspace=place, project=project)
-        experiment = client.create_experiment(CONFIG, files={"own.py": TRIAL, "own.txt": FILE})
+        _configs(cluster, place)
+        governed = {**CONFIG, "governance": POLICY}
+        experiment = client.create_experiment(governed, files={"own.py": TRIAL, "own.txt": FILE})
         token = task_token(cluster, task.id)
         stored = httpx.put(
             f"{cluster.service}api/v1/task/outputs/own.txt",
@@ -111,7 +156,9 @@ def belongings(cluster: Cluster) -> Iterator[Belongings]:
         version = model.register_version(checkpoint.uuid, comment=MARK, labels=["own"], reason=MARK)
         ids = {
             **_run(cluster),
-            "artifact": _artifact(cluster),
+            **_told(cluster),
+            **_of_trial(cluster, trial.id),
+            "artifact": _artifact(cluster, version.model_version),
             "workspace": place,
             "project": project,
             "model": str(model.model_id),

@@ -23,6 +23,7 @@ import detlab as det
 mark = os.environ["MARK"]
 print(f"line of {mark}", flush=True)
 with det.core.init() as core:
+    core.alert(f"alert of {mark}", f"told by {mark}")
     core.train.report_metrics(f"{mark}-group", 1, {f"{mark}-metric": 1.0, f"{mark}-text": mark})
     core.train.report_validation_metrics(1, {"x": 1.0})
     core.train.report_media(1, {f"{mark}-media": det.Html(f"<p>{mark}</p>", caption=f"caption of {mark}")})
@@ -75,6 +76,7 @@ def tenant(cluster: Cluster, name: str, mark: str) -> Iterator[Tenant]:
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(Client(cluster.url, token))
         place = _workspace(cluster, token, mark)
+        told = _told(cluster, token, mark, place["workspace_id"])
         experiment = client.create_experiment(config_of(mark), files={f"{mark}.py": TRIAL})
         tasks = list(_tasks(client, mark, experiment.id))
         for task in tasks:
@@ -95,6 +97,7 @@ def tenant(cluster: Cluster, name: str, mark: str) -> Iterator[Tenant]:
             "job_id": tasks[0].id,
             "workspace": str(place["workspace_id"]),
             "project": str(place["id"]),
+            **told,
         }
         yield Tenant(name, mark, token, ids, tuple(task.id for task in tasks))
 
@@ -109,6 +112,20 @@ def _workspace(cluster: Cluster, token: str, mark: str) -> dict[str, Any]:
         project = {"name": f"{mark} project", "description": f"described by {mark}", "notes": f"notes of {mark}"}
         found: dict[str, Any] = http.post(f"{place}/projects", json=project).raise_for_status().json()
         return found
+
+
+def _told(cluster: Cluster, token: str, mark: str, place: int) -> dict[str, str]:
+    """Set a template, a policy, a webhook and a rule there; return the ids of the last two."""
+    template = {"name": f"{mark} template", "workspace": str(place), "description": f"described by {mark}"}
+    policy = {"workload": "experiment", "workspace": str(place), "invariant_config": {"labels": [f"{mark}-policy"]}}
+    hook = {"name": f"{mark} hook", "url": f"https://93.184.216.34/{mark}", "workspace": str(place)}
+    with cluster.client(token) as http:
+        http.put("templates", json={**template, "config": {"labels": [f"{mark}-template"]}}).raise_for_status()
+        http.put("config-policies", json=policy).raise_for_status()
+        made = http.post("webhooks", json=hook).raise_for_status().json()
+        rule = {"kind": "failed", "workspace": str(place), "webhook": made["id"]}
+        rule_id = http.post("alerts/rules", json=rule).raise_for_status().json()["id"]
+        return {"webhook": str(made["id"]), "alert_rule": str(rule_id)}
 
 
 def _tasks(client: Client, mark: str, experiment_id: int) -> Iterator[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from pathlib import Path
 from typing import Any, cast
 
@@ -97,3 +98,50 @@ def test_an_older_master_hears_of_as_many_nodes_as_it_takes(
         asyncio.run(connect())
     assert len(master.hellos) == 1, "it stays connected"
     assert ("older version" in caplog.text) is not takes_more
+
+
+def test_heartbeats_do_not_wait_for_an_attestation(tmp_path: Path) -> None:
+    """It takes a thread, and all of them may be busy with images and batch systems that do not answer."""
+    asked, beats, may_go_on = [0], [0], threading.Event()
+
+    def warm() -> list[str]:
+        asked[0] += 1
+        if asked[0] > 1:
+            may_go_on.wait(30)
+        return []
+
+    def queue() -> None:
+        beats[0] += 1
+
+    with MasterDouble() as master:
+        master.nonce = "ab" * 16
+        (tmp_path / "invitation").write_text(master.enrolment_token)
+        endpoints = Endpoints(master.url)
+        keys = KeyRing(tmp_path / "key.json", "a", endpoints, tmp_path / "invitation")
+        made: list[WebSocketClientConnection] = []
+
+        async def noted(*arguments: Any) -> WebSocketClientConnection:
+            made.append(await dial(*arguments))
+            return made[-1]
+
+        table = TaskTable(cast("Any", None), cast("Any", None))
+        connector = Connector(
+            endpoints, keys, table, lambda: hello(1), dial=noted, heartbeat=0.05, queue=queue, warm=warm
+        )
+
+        async def connect() -> None:
+            running = asyncio.create_task(connector.run())
+            try:
+                await soon(lambda: asked[0] > 1, 20)
+                before = beats[0]
+                await soon(lambda: beats[0] >= before + 5, 20)
+                assert len(master.attestations) == 1
+            finally:
+                may_go_on.set()
+                running.cancel()
+                await asyncio.wait([running])
+                for connection in made:
+                    while await connection.read_message() is not None:
+                        pass
+
+        asyncio.run(connect())

@@ -91,6 +91,13 @@ def test_pools_are_chosen_by_labels_of_nodes() -> None:
     assert [(node.name, node.pool) for node in offered(nodes, options, frozenset())] == [("a", "big"), ("b", None)]
 
 
+def test_labels_that_nodes_cannot_set_are_not_left_out_for_others() -> None:
+    many = {f"a{number:02}": "x" for number in range(60)}
+    trusted = "node-restriction.kubernetes.io/governed"
+    (told,) = offered({"n": _node("n", **many, **{trusted: "yes"})}, KubernetesOptions(), frozenset())
+    assert told.labels[trusted] == "yes"
+
+
 def _told(node: dict[str, object], *used: str) -> list[NodeHello]:
     return offered({"n": node}, KubernetesOptions(), used)
 

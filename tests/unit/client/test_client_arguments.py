@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import json
 import os
 import subprocess
@@ -23,11 +24,13 @@ from detlab.client.client import Client
 from detlab.client.operations import collection, edits, quotas, registry
 from detlab.client.ordering import choose_experiments, several
 from detlab.client.plain_values import plain
+from detlab.client.projects.workspaces import Workspace
 from detlab.client.submission import pack
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.errors import AuthError, ConfigError
 from detlab.info import read_token
 from detlab.schemas.wire import PersonRequest
+from detlab.schemas.wire.workspaces import DefaultsView
 from detlab.token_text import one_word
 from testbed.fake_master.api import FakeMaster
 
@@ -273,3 +276,8 @@ def test_requests_are_made_where_what_is_refused_is_said() -> None:
     modules = [path for folder in folders for path in (HARNESS / "detlab" / folder).rglob("*.py")]
     outside = {str(path.relative_to(HARNESS)): requests_made_outside(path) - own_values for path in modules}
     assert {path: names for path, names in outside.items() if names} == {}
+
+
+def test_all_that_a_workspace_gives_can_be_set():
+    """`det workspace set-defaults` writes the whole view again: what the method had not, it refused to set at all."""
+    assert inspect.signature(Workspace.set_defaults).parameters.keys() - {"self"} == DefaultsView.model_fields.keys()

@@ -22,7 +22,7 @@ from detlab.governance import (
     source_lookup,
 )
 from detlab.governance.sources import rows_of
-from detlab.schemas.expconf import check, errors_of, resolve
+from detlab.schemas.expconf import ExperimentConfig, check, errors_of, resolve, unsupported_keys
 
 NAMES = ("embed.weight", "blocks.0.fc.weight", "blocks.0.fc.bias", "blocks.10.fc.weight", "head.weight", "head.bias")
 COLUMNS = tuple(TrainedParameter(name, (2, 2)) for name in NAMES)
@@ -282,3 +282,12 @@ def test_the_block_as_the_master_writes_it_out_is_the_same_policy_and_plain_json
     assert json.loads(json.dumps(full))["governance"]["sources"][1]["expires"] == "2027-06-30"
     assert Policy.of(full["governance"]).policy_hash == Policy.of(given).policy_hash
     assert "governance" not in resolve({key: value for key, value in raw.items() if key != "governance"})
+
+
+def test_a_config_may_ask_for_isolated_and_not_for_dp_yet():
+    raw = {"searcher": {"name": "single", "metric": "loss"}, "entrypoint": "python3 t.py"}
+    for level, refused in (("isolated", False), ("dp", True)):
+        rules = {"source": "web", "layers": "head", "scale": 1, "level": level}
+        config = ExperimentConfig.model_validate(resolve({**raw, "governance": block(rules)}))
+        found = errors_of(unsupported_keys(config))
+        assert bool(found) == refused, found

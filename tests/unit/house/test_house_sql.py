@@ -9,7 +9,7 @@ import pytest
 
 SERVICES = Path(__file__).resolve().parents[3] / "hub_ext/detlab_hub/services"
 STATEMENTS = frozenset({"delete", "insert", "select", "text", "update"})
-LEFT = 141
+LEFT = 139
 """Lower it when a statement moves to `store/queries`; never raise it."""
 
 

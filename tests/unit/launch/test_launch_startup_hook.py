@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from detlab.launch.entrypoint import HOOK, with_hook
+from detlab.launch.entrypoint import HOOK, HOOK_VARIABLE, with_hook
 
 
 def run(entrypoint: str | list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -32,3 +33,17 @@ def test_without_a_hook_nothing_changes(tmp_path: Path) -> None:
     (tmp_path / HOOK).mkdir()
     assert with_hook("echo", tmp_path) == "echo"
     assert with_hook(["echo"], tmp_path) == ["echo"]
+
+
+def test_the_operators_hook_runs_before_that_of_the_code(tmp_path: Path) -> None:
+    (tmp_path / HOOK).write_text('echo "code sees $SITE"\n', encoding="utf-8")
+    env = {**os.environ, HOOK_VARIABLE: "export SITE=lab\necho 'operator'"}
+    words = with_hook(["sh", "-c", 'echo "$SITE $1"', "x", "two  words"], tmp_path, env)
+    ended = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert ended.stdout == "operator\ncode sees lab\nlab two  words\n"
+    failing = {**env, HOOK_VARIABLE: "false"}
+    ended = subprocess.run(
+        with_hook("echo started", tmp_path, failing), cwd=tmp_path, env=failing, capture_output=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (1, b"")
+    assert with_hook("echo", tmp_path / "none", {HOOK_VARIABLE: ""}) == "echo"

@@ -56,6 +56,7 @@ SIGNATURES = {
     "current_train_batch": [],
     "current_sample_ids": [],
     "current_sources": [],
+    "serving": ["source"],
     "report_media": ["media", "steps_completed=None"],
     "get_hparam": ["name"],
     "get_hparams": [],

@@ -63,6 +63,8 @@ job in the queue own   own   read  -      -      -       -        -        -    
 allocation       read  read  read  -      -      -       -        -        -      -       -      -    -    -
 user             read  read  read  -      -      -       -        -        -      -       -      -    -    -
 quota            own   -     -     -      read   -       -        -        -      -       -      -    -    -
+webhook          own   own   read  -      -      -       -        -        -      -       -      -    -    -
+alert rule       own   own   read  -      -      -       -        -        -      -       -      -    -    -
 agent            own   -     -     -      -      -       -        -        -      -       -      -    -    read
 cluster          own   -     -     -      -      -       -        -        -      -       -      -    -    read
 administration   own   -     -     -      -      -       -        -        -      -       -      -    -    -

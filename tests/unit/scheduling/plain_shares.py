@@ -9,10 +9,10 @@ from detlab_hub.core.scheduling import AgentState, Job, PlacementDecision, Reaso
 from detlab_hub.core.scheduling.fair_share import (
     _beyond_offers,
     _may_go,
-    _start_later,
-    _start_or_reserve,
-    _start_zero_slot_tasks,
-    _take,
+    start_later,
+    start_or_reserve,
+    start_zero_slot_tasks,
+    take_from,
 )
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.order import place_of_job
@@ -55,7 +55,7 @@ class PlainShare:
 def plain_fair_share(snapshot: Snapshot) -> PlacementDecision:
     """Schedule a pool by shares."""
     planner = Planner(snapshot)
-    put_off = _start_zero_slot_tasks(planner)
+    put_off = start_zero_slot_tasks(planner)
     shares = _shares(planner)
     enabled = {agent.id for agent in planner.agents if agent.state is AgentState.ENABLED}
     capacity = sum(agent.slots for agent in planner.agents if agent.id in enabled)
@@ -75,7 +75,7 @@ def plain_fair_share(snapshot: Snapshot) -> PlacementDecision:
                     continue
                 share.pending.remove(task)
                 repeat = True
-                if planner.allowed(task) and _start_or_reserve(planner, task, victims, gathered):
+                if planner.allowed(task) and start_or_reserve(planner, task, victims, gathered):
                     share.held += task.slots
                     share.fixed += task.slots
     for share in shares:
@@ -84,8 +84,8 @@ def plain_fair_share(snapshot: Snapshot) -> PlacementDecision:
                 f"{share.job.id} holds or gets {count_slots(share.held)}; its share of {capacity} is {share.offered}"
             )
             planner.wait(task, Reason(ReasonCode.FAIR_SHARE, detail))
-    _take(planner, gathered)
-    _start_later(planner, put_off)
+    take_from(planner, gathered)
+    start_later(planner, put_off)
     return planner.decision()
 
 
@@ -109,7 +109,7 @@ def _serve_aged(
         if planner.limits.now(task) or (share.held and share.held + task.slots > share.offered):
             continue
         share.pending.remove(task)
-        if not _start_or_reserve(planner, task, victims, gathered):
+        if not start_or_reserve(planner, task, victims, gathered):
             return reserve_place(planner, task)
         share.held += task.slots
         share.fixed += task.slots

@@ -69,3 +69,13 @@ def test_much_waiting_is_given_up_and_not_waited_for() -> None:
     assert told["p0"] == 0.0
     assert told["p1"] == 10.0
     assert told["p399"] is None
+
+
+def test_without_limits_it_goes_by_how_long_others_of_the_job_took() -> None:
+    running = SchedulerTask("r", "a", 1, TaskState.RUNNING, on={"n": 1}, began=100.0)
+    snapshot = pool_of({"n": 1}, {"a": {}, "b": {}}, {"w": ("b", 1), "x": ("b", 1)}, {"r": running})
+    assert dict(estimated_starts(snapshot, schedule)) == {"w": None, "x": None}
+    observed = {"a": 50.0, "b": 10.0}
+    assert dict(estimated_starts(snapshot, schedule, observed, 120.0)) == {"w": 30.0, "x": 40.0}
+    late = dict(estimated_starts(snapshot, schedule, observed, 1100.0))
+    assert late == {"w": 100.0, "x": 110.0}  # it takes longer than the others did

@@ -55,7 +55,6 @@ def test_a_plain_config_is_fully_supported() -> None:
         ({"debug": True}, "debug"),
         ({"slurm": {"gpu_type": "x"}}, "slurm"),
         ({"pbs": {"slots_per_node": 1}}, "pbs"),
-        ({"integrations": {"webhooks": {"exclude": True}}}, "integrations.webhooks"),
         ({"integrations": {"pachyderm": {"pachd": {"host": "h", "port": "80"}}}}, "integrations.pachyderm"),
         ({"profiling": {"enabled": True}}, "profiling.enabled"),
         ({"optimizations": {"aggregation_frequency": 2}}, "optimizations"),

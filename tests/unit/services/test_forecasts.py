@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -25,9 +26,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Snapshot]:
     """The pools that the scheduler was asked about."""
     found: list[Snapshot] = []
 
-    def counted(snapshot: Snapshot, how: object) -> object:
+    def counted(snapshot: Snapshot, how: object, observed: Mapping[str, float] | None, now: float) -> object:
         found.append(snapshot)
-        return estimated_starts(snapshot, schedule)
+        return estimated_starts(snapshot, schedule, observed, now)
 
     monkeypatch.setattr(start_estimates, "estimated_starts", counted)
     return found

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -200,6 +203,30 @@ async def test_a_server_that_never_answers_is_left_after_seconds() -> None:
         client = Outgoing(Allowed(["127.0.0.1"]), seconds=0.2)
         with pytest.raises(OutgoingError, match=r"within 0.2 s"):
             await client.call("GET", f"http://127.0.0.1:{here.port}/")
+
+
+async def test_a_server_for_names_that_never_answers_holds_up_only_who_named_it(monkeypatch) -> None:
+    """It may be a user's own. The loop's own threads sign, and render; they are not for waiting on strangers."""
+    known, answers = socket.getaddrinfo, threading.Event()
+
+    def slow(host: str, *args: object, **more: object):
+        if host.endswith(".mallory.example"):
+            answers.wait(30)
+        return known(host, *args, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    client, begun = Outgoing(Allowed(), seconds=10.0), time.monotonic()
+    hanging = [asyncio.create_task(client.check(f"http://{n}.mallory.example/", "mallory")) for n in range(40)]
+    try:
+        await asyncio.sleep(0.1)
+        await asyncio.wait_for(client.check(f"http://{PUBLIC}/", "alice"), 4)
+        await asyncio.wait_for(asyncio.to_thread(len, "signs"), 4)
+        assert time.monotonic() - begun < 4.5
+        told = await asyncio.gather(*hanging, return_exceptions=True)
+        assert {type(one) for one in told} == {OutgoingError}
+        assert time.monotonic() - begun < 9.0, "the others of mallory do not wait one by one"
+    finally:
+        answers.set()
 
 
 @pytest.mark.parametrize("url", ["ftp://x/", "file:///etc/passwd", "http://u:p@h/", "http:///x", "gopher://x", "x"])

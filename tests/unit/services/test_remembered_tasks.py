@@ -43,7 +43,14 @@ def placed(row: WaitingRow, agent: str, draw: random.Random) -> PlacedRow:
     values = {name: value for name, value in row._asdict().items() if name in PlacedRow._fields}
     slots = [f"cpu{number}" for number in draw.sample(range(4), row.slots_needed)]
     return PlacedRow(
-        **values, state="RUNNING", agent_id=agent, slots=slots, started_at=draw.random(), preempt_at=None, nodes=1
+        **values,
+        state="RUNNING",
+        agent_id=agent,
+        slots=slots,
+        assigned_at=0.0,
+        started_at=draw.random(),
+        preempt_at=None,
+        nodes=1,
     )
 
 

@@ -116,7 +116,7 @@ def test_many_tasks_of_one_owner_are_one_user() -> None:
 
 def test_one_user_leaves_a_thread_to_others_wherever_stores_are_asked() -> None:
     workers = Workers()
-    for kind in (workers.looks, workers.removals, workers.downloads, workers.credentials):
+    for kind in (workers.looks, workers.removals, workers.downloads, workers.credentials, workers.names):
         assert kind.each < kind.size, kind.what
         assert kind.seconds is not None, kind.what
         assert kind.seconds <= 60.0

@@ -21,6 +21,7 @@ import pytest
 import detlab
 from detlab.launch import hub_server
 from detlab.launch.servers import idle_watch
+from testbed.waiting import until
 
 HUB = {
     "DET_SERVICE_ADDRESS": "127.0.0.1",
@@ -140,11 +141,18 @@ def test_a_package_that_is_missing_is_named(monkeypatch, capsys):
 
 
 @pytest.mark.slow
+def _catches(pid, number):
+    """Whether a process has a handler for a signal."""
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(status["SigCgt"], 16) >> (number - 1) & 1
+
+
 def test_hold_keeps_its_slots_until_it_is_told_to_end():
     child = subprocess.Popen([sys.executable, "-m", "detlab.launch.hub_server", "--kind", "hold"])
     try:
+        until(lambda: _catches(child.pid, signal.SIGTERM), "it waits for the signal to end")
         with pytest.raises(subprocess.TimeoutExpired):
-            child.wait(1.5)
+            child.wait(0.3)
         child.send_signal(signal.SIGTERM)
         assert child.wait(20) == 0
     finally:

@@ -141,6 +141,15 @@ async def test_what_the_master_refuses_is_said_with_every_mistake():
             assert label in failed.value.jupyterhub_message
 
 
+async def test_a_reached_cap_of_cost_is_said_at_once():
+    async with listening() as master:
+        master.refuse = 409, {"code": "conflict", "message": "the cap of user ada is reached", "hint": "raise it"}
+        with pytest.raises(SpawnFailed) as failed:
+            await spawner(master).start()
+        assert "the cap of user ada is reached" in failed.value.jupyterhub_message
+        assert "raise it" in failed.value.jupyterhub_message
+
+
 async def test_wrong_options_are_never_posted():
     async with listening() as master:
         mine = spawner(master)

@@ -68,7 +68,7 @@ def test_what_was_written_is_what_is_sent(make_run: Callable[..., Run], kept_mas
     run.end("FAILED", "why")
     sync_folder(folder_of(run), kept_master)
     assert kept_master.records[folder_of(run).writers()[0]] == records_of(run)
-    assert [one["kind"] for one in records_of(run)] == ["config", "metrics", "tags", "log", "exit"]
+    assert [one["kind"] for one in records_of(run)] == ["config", "metrics", "tags", "log", "alert", "exit"]
 
 
 def test_another_master_gets_all_of_it(make_run: Callable[..., Run]) -> None:

@@ -67,14 +67,29 @@ def test_a_class_does_not_serve_the_paths_of_its_base() -> None:
 
 
 @pytest.mark.parametrize(("scope", "action"), [("task", None), ("hub", Action.SPAWN_START), ("public", None)])
-def test_a_route_that_is_not_for_people_alone_cannot_be_relayed(scope: str, action: Action | None) -> None:
+def test_a_route_that_is_not_for_people_cannot_be_relayed(scope: str, action: Action | None) -> None:
     @needs(scope, cross_site="open" if scope == "public" else "token", action=action)
     async def method(self: object) -> None:
         """Do something."""
 
     cls = type("NotForPeople", (Guarded,), {"post" if action else "get": method})
-    with pytest.raises(ValueError, match=r"a cannot be relayed: NotForPeople\.\w+ is not for people alone"):
+    with pytest.raises(ValueError, match=r"a cannot be relayed: NotForPeople\.\w+ is not for people"):
         route("a", relayed=True)(cls)
+
+
+def test_a_route_by_which_people_and_trials_read_is_relayed_and_one_of_agents_and_people_is_not() -> None:
+    @needs("read", "task", cross_site="xsrf")
+    async def both(self: object) -> None:
+        """Do something."""
+
+    @needs("read", "agent", cross_site="xsrf")
+    async def nodes(self: object) -> None:
+        """Do something."""
+
+    [found] = routes_of(route("a", relayed=True)(type("Both", (Guarded,), {"get": both})))
+    assert found.relayed
+    with pytest.raises(ValueError, match="is not for people"):
+        route("a", relayed=True)(type("Nodes", (Guarded,), {"get": nodes}))
 
 
 @pytest.mark.parametrize("scope", sorted(PEOPLE))

@@ -142,13 +142,29 @@ def test_only_health_style_and_login_are_public() -> None:
     assert public == {"health", "oauth_callback", "static/{asset_name}", "mlflow/", "mlflow/health", "mlflow/version"}
 
 
+READ_BY_BOTH = {
+    "artifacts/{artifact}",
+    "artifacts/{artifact}/versions",
+    "artifacts/{artifact}/versions/{version}",
+    "artifacts/{artifact}/versions/{version}/file",
+    "artifacts/{artifact}/versions/{version}/files",
+}
+"""What trials read by their tokens, and people on the page of the Hub: a session is a person's, and changes nothing."""
+
+
 def test_cookies_never_reach_agents_and_tasks() -> None:
+    both = set()
     for path, handler in API:
         for verb in served_verbs(handler):
             operation = operation_of(handler, verb)
             assert operation is not None
+            if operation.scopes == {Scope.READ, Scope.TASK} and operation.cross_site.sessions:
+                assert (verb, operation.action) == ("GET", None), path
+                both.add(path)
+                continue
             programs = operation.scopes & {Scope.TASK, Scope.AGENT, Scope.ENROL, Scope.HUB}
             assert operation.cross_site.sessions is not (bool(programs) or Scope.PUBLIC in operation.scopes), path
+    assert both == READ_BY_BOTH
 
 
 def documented() -> set[tuple[str, str, frozenset[str]]]:

@@ -38,6 +38,7 @@ def plain(name: str) -> str:
         ("id", "name", "owner", "state", "trials", "running", "metric", "best", "started", "note"), name
     )
     cluster = SimpleNamespace(slots_used=0, slots_total=1, agents=1, experiments_active=0, draining=False, version="1")
+    cluster.message = SimpleNamespace(text=name)
     page: bytes = pages._PLAIN.generate(
         shown=shown,
         user=SimpleNamespace(name=name, admin=True),

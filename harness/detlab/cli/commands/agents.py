@@ -12,8 +12,8 @@ from click.shell_completion import CompletionItem
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.printing import clean, duration, say, say_json
+from detlab.cli.spans import span
 from detlab.client.operations import agents as agent_operations
-from detlab.errors import ConfigError
 from detlab.schemas.wire import AgentView, SlotView
 
 _log = logging.getLogger(__name__)
@@ -95,17 +95,7 @@ def _quick_list(ctx: click.Context) -> list[AgentView]:
 
 def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """Take a span of time: seconds, or a text such as `30m`."""
-    from detlab.schemas.expconf.blocks.scalars import as_seconds
-
-    if value is None:
-        return None
-    try:
-        seconds = as_seconds(value)
-    except (ConfigError, ValueError):
-        seconds = None
-    if not isinstance(seconds, float) or seconds <= 0:
-        raise click.BadParameter(f'{clean(value)!r} is not a duration: write 1800, "30m" or "2h"', ctx, param)
-    return seconds
+    return None if value is None else span(value, param.opts[0])
 
 
 # --- commands

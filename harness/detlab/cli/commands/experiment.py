@@ -66,7 +66,7 @@ from detlab.cli.output.printing import (
     wants_csv,
 )
 from detlab.cli.output.trial_metrics import MetricColumns, metric_columns, metric_option
-from detlab.client.facts import TrialMetrics, no_checkpoint, without_result
+from detlab.client.facts import TrialMetrics, diverged, no_checkpoint, without_result
 from detlab.client.ordering import CheckpointState, ExperimentSortBy, OrderBy, TrialSortBy
 from detlab.client.rendering import no_point
 from detlab.client.resources import Checkpoint, Experiment, Trial
@@ -217,14 +217,17 @@ def _state(view: ExperimentView) -> str:
     """Return the state of an experiment for a list."""
     if view.state is ExperimentState.DELETING and view.deletion is not None and view.deletion.failure:
         return f"{view.state.value} (failed, det e describe {view.id})"
-    told = f"{view.state.value} (no result)" if without_result(view) else view.state.value
+    how = " (no result)" if without_result(view) else " (diverged)" if diverged(view) else ""
+    told = f"{view.state.value}{how}"
     return f"{told} (archived)" if view.archived_at else told
 
 
 def _with_reason(view: ExperimentView) -> str:
-    """Return the state of an experiment; of one that completed without a result with the reason."""
-    missed = without_result(view)
-    return f"{view.state.value}, but without a result: {missed}" if missed else view.state.value
+    """Return the state of an experiment; of one that completed without a result, or diverged, with the reason."""
+    if missed := without_result(view):
+        return f"{view.state.value}, but without a result: {missed}"
+    late = diverged(view)
+    return f"{view.state.value}, but {late}" if late else view.state.value
 
 
 def _row(view: ExperimentView) -> tuple[object, ...]:
@@ -342,6 +345,7 @@ def _describe(item: Experiment) -> None:
             ("trials", "evaluated by hand: det search ask" if view.unmanaged else None),
             ("progress", f"{view.progress:.0%}, {progress_line(view)}"),
             ("budget", budgets_left(view.budgets)),
+            ("cost so far", None if view.cost is None else f"{view.cost:.2f}"),
             ("best", best),
             ("best point", _best_point(view, trials)),
             ("created", moment(view.created_at)),

@@ -19,10 +19,10 @@ from detlab.client.bundling.bundle import Bundle
 from detlab.client.client import Submitted
 from detlab.client.facts import NO_GROUP, settled
 from detlab.client.resources import Experiment
-from detlab.client.submission import ConfigSource, config_mapping, config_text, merged, pack, set_key
+from detlab.client.submission import ConfigSource, config_mapping, config_text, merged, pack, set_key, template_name
 from detlab.errors import ConfigError, DetlabError
 from detlab.pasted import word
-from detlab.schemas.wire import ForecastView
+from detlab.schemas.wire import CostView, ForecastView
 
 SHOWN_FILES = 10
 
@@ -54,7 +54,11 @@ SHOWN_FILES = 10
 @click.option("--name", metavar="TEXT", help="Set the experiment's name.")
 @workspace_option("The workspace that it is to lie in, whose members see it.")
 @project_option("The project of it, or of your personal one.")
-@click.option("--template", metavar="FILE", help="A config to merge with CONFIG; CONFIG takes precedence.")
+@click.option(
+    "--template",
+    metavar="NAME",
+    help="A template of the master (det template list), or a file, under CONFIG, which takes precedence; '' for none.",
+)
 @click.option("--dry-run", is_flag=True, help="Let the master validate it; no experiment is created.")
 @json_option
 @pass_invocation
@@ -86,10 +90,17 @@ def create(
       det e create search.yaml code/ -f
       det e create search.yaml code/ --config searcher.max_trials=4 --name small
       det e create search.yaml code/ -w ada/vision --project digits
+      det e create search.yaml code/ --template cluster:a100
       det e create search.yaml code/ --dry-run
     """
     keys = {"name": name, "workspace": workspace, "project": project_of(project, project_id)}
-    raw = _config(config, template, overrides, {key: text for key, text in keys.items() if text is not None})
+    named = template_name(template)
+    raw = _config(
+        config,
+        template if named is None else None,
+        overrides,
+        {key: text for key, text in keys.items() if text is not None},
+    )
     _check(raw, config)
     bundle = pack(directory, includes)
     quiet = invocation.as_json
@@ -99,6 +110,7 @@ def create(
         submitted = invocation.client.submit(
             raw,
             bundle=bundle,
+            template=named,
             activate=not paused,
             dry_run=dry_run,
             source={"client": "det experiment create", "config_file": clean(config)},
@@ -112,6 +124,7 @@ def create(
         say_json(_as_json(submitted))
     elif submitted.experiment is None:
         say(f"The master accepts it. {_forecast(submitted.forecast)}".rstrip())
+        _say_cost(submitted.cost)
     else:
         _announce(submitted, paused=paused, following=following)
     if following and submitted.experiment is not None:
@@ -126,6 +139,15 @@ def _forecast(told: ForecastView | None) -> str:
     if told.agent_id is not None:
         return f"Its first trial would start now on agent {clean(told.agent_id)} of pool {clean(told.pool)}."
     return f"Its first trial would wait in pool {clean(told.pool)}: {clean(told.detail)}"
+
+
+def _say_cost(cost: CostView | None) -> None:
+    if cost is None:
+        return
+    money = f" {clean(cost.currency)}" if cost.currency else ""
+    hourly = "" if cost.per_hour is None else f"up to {cost.per_hour:.2f}{money} an hour, "
+    most = "no limit in all" if cost.at_most is None else f"at most {cost.at_most:.2f}{money} in all"
+    say(f"Cost: {hourly}{most} ({cost.price:g}{money} for a slot-hour in pool {clean(cost.pool)}).")
 
 
 def _follow(submitted: Submitted, *, quiet: bool) -> int:
@@ -188,6 +210,7 @@ def _announce(submitted: Submitted, *, paused: bool, following: bool) -> None:
     assert experiment is not None
     number = experiment.id
     say(f"Created experiment {number}" if submitted.created else f"Experiment {number} exists already")
+    _say_cost(submitted.cost)
     if following:
         return
     if paused:
@@ -205,6 +228,7 @@ def _as_json(submitted: Submitted) -> dict[str, Any]:
         "config": submitted.config,
         "forecast": submitted.forecast,
         "given": list(submitted.given),
+        "cost": submitted.cost,
         "bundle": (
             {"digest": bundle.digest, "files": [{"path": file.path, "size": file.size} for file in bundle.files]}
             if bundle

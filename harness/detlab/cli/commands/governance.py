@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from detlab.cli.commands.registry.ablate import ablate
 from detlab.cli.commands.registry.evidence import keys, verify, who
+from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.output.printing import table
 from detlab.errors import DetlabError
 from detlab.schemas.expconf import errors_of, load_yaml
 from detlab.visible import visible
@@ -27,6 +30,25 @@ COMMANDS = {"governance": "What each source of samples may train, and what a che
 @click.group()
 def governance() -> None:
     """Show what each source of samples may train, and what a checkpoint was learnt from."""
+
+
+@governance.command(short_help="List what each agent enforces of policies.")
+@json_option
+@pass_invocation
+def agents(invocation: Invocation) -> None:
+    """List what each agent enforces of policies, and whether its attestation counts.
+
+    A trial under a strict policy starts only where its capabilities are enforced: levels, engine and signed evidence.
+
+    \b
+    Example:
+      det governance agents
+    """
+    found = invocation.client.list_agents()
+    if invocation.answered(found, "No agents. Start one: det agent run --master URL"):
+        return
+    rows = [(item.id, item.pool, ", ".join(item.enforces) or "nothing", item.attestation) for item in found]
+    table(("Agent", "Pool", "Enforces", "Attestation"), rows)
 
 
 @governance.command(short_help="Compile a policy against a model, and show the matrix.")
@@ -189,5 +211,5 @@ def _one_of(value: Any) -> Any:
     return value.get("base", 10) ** least if value["type"] == "log" and isinstance(least, int | float) else least
 
 
-for one in (keys, verify, who):
+for one in (ablate, keys, verify, who):
     governance.add_command(one)

@@ -5,33 +5,127 @@ from __future__ import annotations
 import getpass
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import click
 
-from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, facts, moment, note, say, say_json, table
 from detlab.errors import DetlabError
 
+if TYPE_CHECKING:
+    from detlab.client.transport.hub import HubAccounts
+
 COMMANDS = {
     "login": "Log in: store the token of a cluster.",
     "logout": "Log out: delete the stored token of a cluster.",
-    "user": "Users: whoami, uids.",
+    "user": "Users: whoami; list, create, edit, remove (administrators).",
     "version": "Show the versions of this client and of the master.",
 }
 
 MOST_TOKEN = 10_000
 
 
-@click.group(cls=LazyGroup)
+@click.group(cls=LazyGroup, short={"ls": "list"})
 def user() -> None:
-    """Users.
+    """Users. The Hub has them: these commands ask it, with your own token.
+
+    \b
+    Examples:
+      det user whoami
+      det user create ada
+    """
+
+
+@user.command(name="list")
+@csv_option
+@json_option
+@pass_invocation
+def list_users(invocation: Invocation) -> None:
+    """List the Hub's users whom you may see: all of them for administrators.
 
     \b
     Example:
-      det user whoami
+      det user list
     """
+    with _hub(invocation) as hub:
+        found = hub.users()
+    if invocation.as_json:
+        say_json([{name: one.get(name) for name in ("name", "admin", "groups", "last_activity")} for one in found])
+        return
+    rows = [
+        (one["name"], "yes" if one.get("admin") else "", ", ".join(one.get("groups") or ()), one.get("last_activity"))
+        for one in found
+    ]
+    table(("User", "Admin", "Groups", "Last seen"), rows)
+
+
+@user.command(name="create")
+@click.argument("name")
+@click.option("--admin", is_flag=True, help="An administrator of the Hub, and so of detlab.")
+@json_option
+@pass_invocation
+def create_user(invocation: Invocation, name: str, admin: bool) -> None:
+    """Add a user to the Hub (administrators). How they log in is the Hub's authenticator's.
+
+    With `det up` a password of their own is made where the configuration names them: see the how-to "Add a user".
+
+    \b
+    Examples:
+      det user create ada
+      det user create grace --admin
+    """
+    with _hub(invocation) as hub:
+        made = hub.make_user(name, admin=admin)
+    invocation.tell({"name": made["name"], "admin": made["admin"]}, f"Created user {clean(made['name'])}.")
+
+
+@user.command(name="edit")
+@click.argument("name")
+@click.option("--admin/--no-admin", default=None, help="Make them an administrator, or an ordinary user again.")
+@click.option("--name", "new_name", metavar="NEW", help="Give them another name. Their work stays with the old one.")
+@json_option
+@pass_invocation
+def edit_user(invocation: Invocation, name: str, admin: bool | None, new_name: str | None) -> None:
+    """Change a user of the Hub (administrators).
+
+    \b
+    Example:
+      det user edit ada --admin
+    """
+    changes = {key: value for key, value in (("admin", admin), ("name", new_name)) if value is not None}
+    if not changes:
+        raise click.UsageError("say what to change: --admin, --no-admin or --name")
+    with _hub(invocation) as hub:
+        hub.edit_user(name, **changes)
+    invocation.tell({"name": new_name or name, **changes}, f"Changed user {clean(name)}.")
+
+
+@user.command(name="remove")
+@click.argument("name")
+@yes_option
+@json_option
+@pass_invocation
+def remove_user(invocation: Invocation, name: str, yes: bool) -> None:
+    """Remove a user from the Hub, with their tokens (administrators). Their experiments and models stay.
+
+    Whether they can log in again, and are added again by that, the Hub's authenticator decides: see `allowed_users`.
+
+    \b
+    Example:
+      det user remove ada
+    """
+    confirmed(f"Remove user {clean(name)} from the Hub?", yes=yes, deed="removing")
+    with _hub(invocation) as hub:
+        hub.remove_user(name)
+    invocation.tell({"removed": name}, f"Removed user {clean(name)}.")
+
+
+def _hub(invocation: Invocation) -> HubAccounts:
+    from detlab.client.transport.hub import HubAccounts
+
+    return HubAccounts(invocation.client.address)
 
 
 @user.command()

@@ -84,6 +84,7 @@ class Submission:
         forked_from: The experiment as whose copy the config began.
         source: Provenance for people (notebook path, cell id, line maps).
         progress: Called with (bytes sent, bytes in all) while the bundle is uploaded.
+        template: A template of the master; None: the default one of the workspace; empty: none.
     """
 
     config: Mapping[str, Any] | str
@@ -95,6 +96,7 @@ class Submission:
     source: Mapping[str, Any] = field(default_factory=dict)
     progress: Progress | None = None
     forked_from: int | None = None
+    template: str | None = None
 
     def request(self) -> CreateExperiment:
         """Return the body of the POST."""
@@ -108,6 +110,7 @@ class Submission:
                 dry_run=self.dry_run,
                 source=dict(self.source),
                 forked_from=self.forked_from,
+                template=self.template,
             )
 
 

@@ -51,6 +51,7 @@ class TaskSubmission:
         key: Requests of one user with the same key create one task.
         source: Where it comes from, for people: fields of `TaskSource`.
         progress: Called with (bytes sent, bytes in all) while the bundle is uploaded.
+        template: A template of the master that is laid under the config.
     """
 
     kind: TaskKind
@@ -63,6 +64,7 @@ class TaskSubmission:
     key: str = field(default_factory=new_key)
     source: Mapping[str, Any] = field(default_factory=dict)
     progress: Progress | None = None
+    template: str | None = None
 
     def request(self) -> CreateTask:
         """Return the body of the POST."""
@@ -78,6 +80,7 @@ class TaskSubmission:
                 experiment_ids=list(self.experiment_ids),
                 trial_ids=list(self.trial_ids),
                 source=TaskSource.model_validate(dict(self.source)),
+                template=self.template,
             )
 
 

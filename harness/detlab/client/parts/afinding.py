@@ -10,8 +10,7 @@ from detlab.client.operations.runs import comparison
 from detlab.client.ordering import archived_filter, several
 from detlab.client.tabular import FOUND_COLUMNS, found_rows, frame
 from detlab.client.transport.session import AsyncSession
-from detlab.schemas.wire import SeriesView
-from detlab.schemas.wire.comparison import CodeComparison, RunComparison
+from detlab.schemas.wire.comparison import CodeComparison, ComparedSeries, RunComparison
 from detlab.schemas.wire.finding import Completions, FilteredTable, FoundTrials
 from detlab.schemas.wire.saved_views import SavedView
 
@@ -73,40 +72,55 @@ class AsyncFindingCalls:
         return await self.session.run(finding.complete(text, table=table, cursor=cursor))
 
     async def compare(
-        self, *experiments: int, trials: Collection[int] = (), metrics: Collection[str] | str = ()
+        self,
+        *experiments: int,
+        trials: Collection[int] = (),
+        runs: Collection[str] | str = (),
+        metrics: Collection[str] | str = (),
     ) -> RunComparison:
-        """Return experiments and trials side by side: hyperparameters, config, metrics.
+        """Return experiments, trials and runs from anywhere side by side: hyperparameters, config, metrics.
 
         For an experiment its best trial stands; where its search trains points with several seeds, the trials of the
-        point with the best mean. What you may not read is in `absent_trials` and `absent_experiments`, by its id.
+        point with the best mean. What you may not read is in `absent_trials`, `absent_experiments` and `absent_runs`,
+        by its id.
 
         Args:
             experiments: Ids of experiments.
             trials: Ids of trials.
+            runs: Runs that no cluster started: their ids, or keys of your own.
             metrics: Names of metrics; none: all.
 
         Raises:
             ConfigError: There are no runs, or more than fifty.
         """
-        return await self.session.run(comparison.compare(experiments, trials, metrics=several(metrics) or ()))
+        return await self.session.run(
+            comparison.compare(experiments, trials, several(runs) or (), metrics=several(metrics) or ())
+        )
 
     async def compare_curves(
         self,
-        trials: Collection[int],
+        trials: Collection[int] = (),
         *,
+        runs: Collection[str] | str = (),
         metrics: Collection[str] | str = (),
         group: str | None = None,
         max_points: int = 500,
-    ) -> list[SeriesView]:
-        """Return the curves of trials of any experiments; what you may not read is left out.
+    ) -> list[ComparedSeries]:
+        """Return the curves of trials of any experiments, and of runs from anywhere, which have a `run_id`.
+
+        What you may not read is left out. Metrics of runs have the groups and names by which they are compared with
+        those of trials: `val_loss` is one of `validation`, `validation/loss` is `loss` there, `loss` one of `training`.
 
         Args:
             trials: Ids of trials.
+            runs: Runs that no cluster started: their ids, or keys of your own.
             metrics: Names of metrics; none: all.
             group: `validation`, `training` or another group of metrics; None: all.
             max_points: Points of each curve; extremes and the last point stay exact.
         """
-        wanted = comparison.curves(trials, names=several(metrics) or (), group=group, max_points=max_points)
+        wanted = comparison.curves(
+            trials, several(runs) or (), names=several(metrics) or (), group=group, max_points=max_points
+        )
         return await self.session.run(wanted)
 
     async def compare_code(self, *experiments: int, trials: Collection[int] = ()) -> CodeComparison:

@@ -95,6 +95,8 @@ class AsyncWorkspace(WorkspaceFacts):
         resource_pool: str = "",
         checkpoint_storage: Mapping[str, Any] | None = None,
         environment: Mapping[str, Any] | None = None,
+        task_container_defaults: Mapping[str, Any] | None = None,
+        template: str = "",
     ) -> None:
         """Set what it gives to what is submitted into it, all of it: what is not named is given no more.
 
@@ -102,6 +104,9 @@ class AsyncWorkspace(WorkspaceFacts):
             resource_pool: The pool of configs that name none.
             checkpoint_storage: As in a config, without credentials.
             environment: As in a config; for administrators of the cluster.
+            task_container_defaults: Such as `shm_size` and `bind_mounts`; for administrators of the cluster. A mask of
+                a credential stands for the one that was there.
+            template: One of its templates, which is under each experiment that names none.
 
         Raises:
             ConfigError: A value could not stand in a config.
@@ -111,6 +116,8 @@ class AsyncWorkspace(WorkspaceFacts):
             "resource_pool": resource_pool,
             "checkpoint_storage": dict(checkpoint_storage or {}),
             "environment": dict(environment or {}),
+            "task_container_defaults": dict(task_container_defaults or {}),
+            "template": template,
         }
         await self._edit(defaults=defaults)
 

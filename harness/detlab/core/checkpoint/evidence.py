@@ -9,6 +9,7 @@ from detlab.core.checkpoint.context import CheckpointContext, DummyCheckpointCon
 from detlab.errors import CheckpointError
 from detlab.governance.ledger import NOTHING
 from detlab.governance.refusals import Refusal
+from detlab.schemas.wire.governance.attestation import PreflightReply, PreflightReport
 from detlab.schemas.wire.governance.evidence import RecordMatrix, RefusalView, VerificationReply, VerifyCheckpoint
 
 
@@ -22,6 +23,17 @@ def record_matrix(checkpoint: CheckpointContext, matrix: Mapping[str, Any]) -> N
     if signs(checkpoint):
         body = RecordMatrix(matrix=dict(matrix)).model_dump(mode="json")
         checkpoint._session.call("PUT", "task/governance/matrix", body=body)
+
+
+def preflight(checkpoint: CheckpointContext, report: PreflightReport) -> list[Refusal]:
+    """Report what was found before the first step; return why training may not begin on this node. The chief calls it.
+
+    Off a cluster that is what was found, and nothing else.
+    """
+    if not signs(checkpoint):
+        return [Refusal(one.code, one.message) for one in report.refusals]
+    reply = checkpoint._session.call("PUT", "task/governance/preflight", body=report.model_dump(mode="json"))
+    return [Refusal(one.code, one.message) for one in PreflightReply.model_validate(reply).refusals]
 
 
 def verify(

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from detlab import core
 from detlab.core.checkpoint import evidence
 from detlab.errors import CheckpointError, CheckpointMissing, DetlabError
 from detlab.governance import GovernanceError, Refusal
+from detlab.governance.attestation import loaded_code
 from detlab.pytorch.checkpoint.manager import RestoredCheckpoint
+from detlab.pytorch.governance.preflight import PreflightResult
 from detlab.pytorch.governance.trial import missing_state
+from detlab.schemas.wire.governance.attestation import PreflightReport
+from detlab.schemas.wire.governance.capabilities import ENFORCED
+from detlab.schemas.wire.governance.evidence import RefusalView
 
 if TYPE_CHECKING:
     from detlab.pytorch.context.trial_context import PyTorchTrialContext
 
 
 def admit(core_context: core.Context, context: PyTorchTrialContext, restored: RestoredCheckpoint | None) -> None:
-    """Record the trial's matrix, and verify the checkpoint that it goes on from; all ranks call in step.
+    """Try the layers, record the matrix, and verify the checkpoint that the trial goes on from; all ranks call in step.
 
     Nothing happens without a policy. Off a cluster nobody signs, and nothing is verified but the state.
 
@@ -31,19 +37,37 @@ def admit(core_context: core.Context, context: PyTorchTrialContext, restored: Re
     found: list[Refusal] = []
     distributed = core_context.distributed
     failure: str | None = None
-    if distributed.rank == 0:
+    layers = governed.preflight()
+    told = distributed.gather((loaded_code(), layers))
+    before: list[Refusal] = []
+    if told is not None:
         try:
             evidence.record_matrix(core_context.checkpoint, governed.plan.matrix.body())
-            if restored is not None:
+            before = evidence.preflight(core_context.checkpoint, _report(told))
+            if restored is not None and not before:
                 found = _verdict(core_context, context, restored)
         except DetlabError as error:
             failure = error.message
-    found, failure = distributed.broadcast((found, failure))
+    found, before, failure = distributed.broadcast((found, before, failure))
     if failure is not None:
         raise CheckpointError(f"the evidence could not be verified: {failure}")
+    governed.refuse(before, "training may not begin on this node:")
     if restored is not None:
         context._refuse_checkpoint(found, restored.uuid)
         recorder.resume(restored.uuid, restored.progress.steps_completed)
+
+
+def _report(told: Sequence[tuple[str, PreflightResult]]) -> PreflightReport:
+    """Return what the ranks have found; that of the first one with refusals counts."""
+    worst = next((result for _, result in told if result.refusals), told[0][1])
+    return PreflightReport(
+        version=version("detlab"),
+        code=sorted({code for code, _ in told})[:64],
+        enforces=sorted(ENFORCED),
+        layers=worst.tried,
+        untried=worst.untried,
+        refusals=[RefusalView(code=one.code, message=one.message[:1000]) for one in worst.refusals[:20]],
+    )
 
 
 def _verdict(core_context: core.Context, context: PyTorchTrialContext, restored: RestoredCheckpoint) -> list[Refusal]:

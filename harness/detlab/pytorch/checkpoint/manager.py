@@ -94,6 +94,12 @@ class RestoredCheckpoint:
         """Whether this continues the trial that wrote it, rather than starts from its weights."""
         return self.stream is not None
 
+    @property
+    def canaries(self) -> str | None:
+        """The secret of the trial's canaries, in hex; None if it has none, or the checkpoint is another trial's."""
+        secret = (self.tree.get("trial_state") or {}).get("canaries") if self.same_trial else None
+        return secret if isinstance(secret, str) else None
+
     def knows(self, rank: int) -> bool:
         """Return whether it continues this rank, which it does not if the trial had fewer ranks."""
         return self.same_trial and rank < len(self.tree.get("ranks") or [])
@@ -348,6 +354,7 @@ class Checkpointing:
         return {
             "models_state_dict": shard.models,
             "optimizers_state_dict": shard.optimizers,
+            **context._optimizer_names(),
             "lr_schedulers_state_dict": context._schedulers_state(),
             "scaler_state_dict": context._scaler_state(),
             "callbacks": self._callbacks.state(),
@@ -358,6 +365,7 @@ class Checkpointing:
                 "aggregation": context._aggregation_frequency,
                 "progress": dataclasses.asdict(self._progress),
                 "stream": stream.state_dict(),
+                "canaries": context._canary_secret(),
             },
         }
 

@@ -18,6 +18,7 @@ from detlab.pytorch.context.position import TrainingPosition
 from detlab.pytorch.context.wrapped_state import WrappedState
 from detlab.pytorch.data.loader import to_device
 from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.governance.planting import LossesRead
 from detlab.pytorch.governance.trial import GovernedTrial, governed_by
 from detlab.pytorch.metrics.reducer import _PyTorchReducerContext
 from detlab.pytorch.parallel import amp
@@ -257,6 +258,8 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, Gove
             TrainerError: `loss` cannot be differentiated: it is not a scalar tensor, or needs no gradient.
             GovernanceError: The policy does not allow it, or cannot be held to.
         """
+        if self._reads_losses:
+            raise LossesRead(loss)
         self._loop_state.phase = "backward"
         if self._governed is not None and gradient is None and getattr(loss, "requires_grad", True):
             self._governed.backward(
@@ -316,7 +319,7 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, Gove
         if governed is None:
             strategy.reduce_gradients(facts, self._aggregation_frequency)
         else:
-            governed.before_step()
+            governed.before_step(optimizer, self._auto_scaler if scaler is None else scaler)
             strategy.reduce_gradients(facts, 1)
             governed.reduce(facts.parameters(), batches=self._aggregation_frequency, average=facts.average)
             clip_grads = governed.apart(clip_grads)

@@ -11,6 +11,8 @@
 What a policy says and what is refused before training is `detlab.governance`, which needs no torch.
 """
 
+from detlab.pytorch.governance.gates import ClipNorm
 from detlab.pytorch.governance.governed import Governed, parameters_of_models
+from detlab.pytorch.governance.planting import Canaries
 
-__all__ = ["Governed", "parameters_of_models"]
+__all__ = ["Canaries", "ClipNorm", "Governed", "parameters_of_models"]

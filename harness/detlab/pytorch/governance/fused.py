@@ -21,14 +21,16 @@ Part = Callable[[Any], Any]
 """Picks rows of a tensor: all, or those of one source."""
 
 
-def kept(tensor: Any, scale: Any) -> Any:
-    """Return a tensor with zeros in the rows whose factor is zero."""
-    return torch.where(_beside(scale, tensor) != 0, tensor, 0)
+def kept(tensor: Any, scale: Any, *, dense: bool = False) -> Any:
+    """Return a tensor with zeros in the rows whose factor is zero; `dense` says that there is none."""
+    return tensor if dense else torch.where(_beside(scale, tensor) != 0, tensor, 0)
 
 
-def scaled(tensor: Any, scale: Any) -> Any:
-    """Return a tensor with each row times its factor, and zeros where that is zero."""
+def scaled(tensor: Any, scale: Any, *, dense: bool = False) -> Any:
+    """Return a tensor with each row times its factor, and zeros where that is zero; `dense` says that none is."""
     factor = _beside(scale, tensor)
+    if dense:
+        return tensor * factor.to(tensor.dtype)
     return torch.where(factor != 0, tensor * factor.to(tensor.dtype), 0)
 
 
@@ -53,7 +55,14 @@ class LayerRoute:
         self.weight = router.scales(names["weight"].column, batch) if "weight" in names else None
         self.bias = router.scales(names["bias"].column, batch) if "bias" in names else None
         # A compiled graph calls nobody: it is looked at where its gradients arrive (`GradientGuard`), and nowhere else.
-        self.watch = None if torch.compiler.is_compiling() or router.watch is None else (router.watch, names)
+        compiling = torch.compiler.is_compiling()
+        self.watch = None if compiling or router.watch is None else (router.watch, names)
+        # A compiled graph is one for all batches, so it always masks.
+        self.dense: tuple[str, ...] = ()
+        if not compiling:
+            self.dense = tuple(name for name, place in names.items() if router.without_zeros(place.column))
+        self.together = len({place.column for place in names.values()}) == 1
+        """Whether all parameters of the layer have the same factors."""
 
 
 def _finish(ctx: Any, g: Any, found: dict[str, Any], again: Callable[[str, Any, Part], Any]) -> None:
@@ -67,26 +76,34 @@ class _Linear(torch.autograd.Function):
     """`torch.nn.functional.linear`; x is [batch, ..., in]."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, weight: Any, bias: Any, s_weight: Any, s_bias: Any, watch: Any) -> Any:
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any, s_weight: Any, s_bias: Any, how: Any, watch: Any) -> Any:
         ctx.save_for_backward(x, weight, s_weight, s_bias)
-        ctx.watch = watch
+        ctx.how, ctx.watch = how, watch
         return functional.linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
         x, weight, s_weight, s_bias = ctx.saved_tensors
-        needs = ctx.needs_input_grad
+        needs, (dense_names, together) = ctx.needs_input_grad, ctx.how
+        whole: dict[str, Any] = {}  # what weight and bias may share
 
         def gradient(name: str, scale: Any, part: Part = _all) -> Any:
-            routed = scaled(part(g), scale).reshape(-1, g.shape[-1])
-            return routed.t() @ kept(part(x), scale).reshape(-1, x.shape[-1]) if name == "weight" else routed.sum(0)
+            dense, key = part is _all and name in dense_names, "both" if together else name
+            routed = whole.get(key) if part is _all else None
+            if routed is None:
+                routed = scaled(part(g), scale, dense=dense).reshape(-1, g.shape[-1])
+            if part is _all:
+                whole[key] = routed
+            if name == "bias":
+                return routed.sum(0)
+            return routed.t() @ kept(part(x), scale, dense=dense).reshape(-1, x.shape[-1])
 
         found = {
             "weight": gradient("weight", s_weight) if needs[1] else None,
             "bias": gradient("bias", s_bias) if needs[2] else None,
         }
         _finish(ctx, g, found, gradient)
-        return g @ weight if needs[0] else None, found["weight"], found["bias"], None, None, None
+        return g @ weight if needs[0] else None, found["weight"], found["bias"], None, None, None, None
 
 
 class _Conv(torch.autograd.Function):
@@ -128,9 +145,9 @@ class _Embedding(torch.autograd.Function):
     """`torch.nn.functional.embedding`, dense; indices are [batch, ...]."""
 
     @staticmethod
-    def forward(ctx: Any, indices: Any, weight: Any, s_weight: Any, padding: int, watch: Any) -> Any:
+    def forward(ctx: Any, indices: Any, weight: Any, s_weight: Any, padding: int, dense: bool, watch: Any) -> Any:
         ctx.save_for_backward(indices, s_weight)
-        ctx.rows, ctx.padding, ctx.watch = weight.shape[0], padding, watch
+        ctx.rows, ctx.padding, ctx.dense, ctx.watch = weight.shape[0], padding, dense, watch
         return functional.embedding(indices, weight)
 
     @staticmethod
@@ -138,11 +155,12 @@ class _Embedding(torch.autograd.Function):
         indices, s_weight = ctx.saved_tensors
 
         def gradient(name: str, scale: Any, part: Part = _all) -> Any:
-            return aten.embedding_dense_backward(scaled(part(g), scale), part(indices), ctx.rows, ctx.padding, False)
+            routed = scaled(part(g), scale, dense=part is _all and ctx.dense)
+            return aten.embedding_dense_backward(routed, part(indices), ctx.rows, ctx.padding, False)
 
         found = {"weight": gradient("weight", s_weight)}
         _finish(ctx, g, found, gradient)
-        return None, found["weight"], None, None, None
+        return None, found["weight"], None, None, None, None
 
 
 class _LayerNorm(torch.autograd.Function):
@@ -218,7 +236,8 @@ def _in_autocast(x: Any, *parameters: Any) -> list[Any]:
 
 def _linear(layer: Any, x: Any, route: LayerRoute) -> Any:
     x, weight, bias = _in_autocast(x, layer.weight, layer.bias)
-    return _Linear.apply(x, weight, bias, route.weight, route.bias, route.watch)
+    how = (route.dense, route.together)
+    return _Linear.apply(x, weight, bias, route.weight, route.bias, how, route.watch)
 
 
 def _conv(layer: Any, x: Any, route: LayerRoute) -> Any:
@@ -234,7 +253,7 @@ def _conv(layer: Any, x: Any, route: LayerRoute) -> Any:
 
 def _embedding(layer: Any, x: Any, route: LayerRoute) -> Any:
     padding = -1 if layer.padding_idx is None else layer.padding_idx
-    return _Embedding.apply(x, layer.weight, route.weight, padding, route.watch)
+    return _Embedding.apply(x, layer.weight, route.weight, padding, bool(route.dense), route.watch)
 
 
 def _layer_norm(layer: Any, x: Any, route: LayerRoute) -> Any:

@@ -15,8 +15,10 @@ import torch.distributed as dist
 from detlab.governance import GovernanceError, Plan, Refusal, TrainedParameter, parameters_of
 from detlab.governance.sources import rows_of
 from detlab.pytorch.governance.engines import route
+from detlab.pytorch.governance.gates import ClipNorm, close, couplings
 from detlab.pytorch.governance.guard import GradientGuard, Watch
 from detlab.pytorch.governance.meter import Meter
+from detlab.pytorch.governance.preflight import PreflightResult, try_layers
 from detlab.pytorch.governance.router import Router
 from detlab.pytorch.parallel.unwrapping import bare, plain_name
 
@@ -65,15 +67,17 @@ class Governed:
         models = [bare(model) for model in models]
         parameters = _tensors(models)
         problems = [*_fits(plan, parameters), *plan.policy.expired(datetime.datetime.now(datetime.UTC).date())]
-        levels = {level for row in plan.levels for level in row} - {"direct"}
+        levels = {level for row in plan.levels for level in row} - {"direct", "isolated"}
         problems += [Refusal("LEVEL", f"the level {level!r} cannot be enforced yet") for level in sorted(levels)]
         if problems:
             raise GovernanceError(problems)
         self.plan = plan
         self._device = next(iter(parameters.values())).device
         self._parameters = parameters
+        self._models = models
         self._router = Router(plan, parameters, self._device)
         routed = route(models, self._router, parameters, plan.policy.engine)
+        self._isolated = close(models, self._router)
         self.meter = Meter(plan, self._device, routed)
         self._guard = GradientGuard(self._router, parameters, routed)
         self._index = plan.policy.index()
@@ -87,6 +91,10 @@ class Governed:
         self._first_size = 0
         self._step_counts = [0] * (len(plan.sources) + 1)
         self._stepped = True
+
+    def preflight(self) -> PreflightResult:
+        """Try each routed layer on made-up inputs; nothing of the training changes. Before the first batch alone."""
+        return try_layers(self._models, self._router, self._parameters)
 
     # --- batches
 
@@ -126,6 +134,20 @@ class Governed:
     def end(self) -> None:
         """End a batch."""
         self._router.end()
+
+    @contextlib.contextmanager
+    def serving(self, source: str | None) -> Iterator[None]:
+        """Open the modules of an isolated source in evaluation mode, where they give zeros otherwise.
+
+        Args:
+            source: Its name; all samples that run meanwhile count as its own. None, or one that is not isolated: no
+                module is opened.
+        """
+        before, self._router.serving = self._router.serving, source
+        try:
+            yield
+        finally:
+            self._router.serving = before
 
     def _rows_of(self, sources: Any) -> list[int]:
         if isinstance(sources, torch.Tensor):
@@ -283,18 +305,30 @@ class Governed:
         return list(found.values())
 
     def apart(self, clip_grads: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
-        """Return a function that clips each of these lists by itself."""
-        if clip_grads is None:
-            return None
-        return lambda parameters: [clip_grads(group) for group in self.groups(parameters)]
-
-    def before_step(self) -> None:
-        """Look at what happened since the last step of ours.
+        """Return a function that clips each of these lists by itself.
 
         Raises:
-            GovernanceError: BYPASS, OPTIMIZER.
+            GovernanceError: CLIP: a source is isolated, and the function might look at the gradients of all.
         """
-        self._refuse([*self._guard.outside(), *self._guard.changed()])
+        if clip_grads is None:
+            return None
+        if self._isolated and type(clip_grads) is not ClipNorm:
+            named = ", ".join(map(repr, sorted(self._isolated)))
+            self._refuse([Refusal("CLIP", f"clip_grads may couple {named}, which is isolated, with other sources")])
+        return lambda parameters: [clip_grads(group) for group in self.groups(parameters)]
+
+    def before_step(self, optimizer: Any, scaler: Any = None) -> None:
+        """Look at what happened since the last step of ours, and at who steps.
+
+        Args:
+            optimizer: Which steps now.
+            scaler: A gradient scaler; None if there is none.
+
+        Raises:
+            GovernanceError: BYPASS, OPTIMIZER. LEVEL: a source is isolated, and the step would couple it with others.
+        """
+        coupled = couplings(self._isolated, optimizer, scaler)
+        self._refuse([*self._guard.outside(), *self._guard.changed(), *coupled])
 
     def after_step(self, optimizers: Iterable[Any]) -> None:
         """Take note of a step of ours."""
@@ -315,11 +349,19 @@ class Governed:
             optimizer: An optimizer of the models.
             batches: How many batches the step takes together.
         """
-        self.before_step()
+        self.before_step(optimizer)
         self.reduce((one for group in optimizer.param_groups for one in group["params"]), batches=batches)
         optimizer.step()
         optimizer.zero_grad()
         self.after_step([optimizer])
+
+    def names_in(self, optimizer: Any) -> list[str]:
+        """Return the names of an optimizer's parameters, in its order; empty for what is not trained.
+
+        A checkpoint keeps them as `optimizer_parameters`, so that a source can be taken out of it.
+        """
+        names = {id(parameter): name for name, parameter in self._parameters.items()}
+        return [names.get(id(one), "") for group in optimizer.param_groups for one in group["params"]]
 
     # --- what is measured
 
@@ -339,6 +381,8 @@ class Governed:
         codes = {"provenance_coverage": ("COVER", "gov/coverage"), "leak_mass": ("LEAK", "gov/leak_mass")}
         broken = []
         for name, (low, high) in self.plan.policy.constraints.items():
+            if name not in codes:  # of memorisation: searches keep them, and what breaks one is stopped
+                continue
             code, metric = codes[name]
             value = report[metric]
             if (low is not None and value < low) or (high is not None and value > high):

@@ -30,6 +30,7 @@ class SegmentRecorder:
         parent: The checkpoint that is gone on from, None for new weights.
         first_step: Batches trained before.
         roster: Of the training data.
+        canaries: Commitment to which of them are trained on; empty if there are none.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -37,6 +38,7 @@ class SegmentRecorder:
         self.parent: str | None = None
         self.first_step = 0
         self.roster = ""
+        self.canaries = ""
         self._counted: list[int] = []
         self._orders: dict[int, Any] = {}
         self._unknown = False
@@ -90,6 +92,7 @@ class SegmentRecorder:
             roster=self.roster,
             world_size=len(orders),
             level=self._plan.policy.level,
+            canaries=self.canaries,
             versions={"torch": str(torch.__version__), "detlab": version("detlab")},
         )
         return made.model_dump(mode="json")

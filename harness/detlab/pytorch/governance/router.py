@@ -43,6 +43,7 @@ class Router:
         compiled: Whether a compiled graph has run a governed layer: then nobody can look on.
         watch: Receives the routed gradients of a batch that is looked at; None in others.
         rows: Row of each sample of the batch, on the device; None if not known yet.
+        serving: The isolated source whose modules are open in evaluation mode; None: no source's are.
     """
 
     def __init__(self, plan: Plan, parameters: Mapping[str, Any], device: Any) -> None:
@@ -64,6 +65,8 @@ class Router:
         self.compiled = False
         self.rows: Any = None
         self.watch: Any = None
+        self.serving: str | None = None
+        self._without_zeros: list[bool] = []
         self._scales: Any = None
         self._unknown = float("nan")
 
@@ -89,6 +92,7 @@ class Router:
         self.lent = nobody
         self.rows = None
         self._scales = None
+        self._without_zeros = []
         self._unknown = 0.0 if nobody else float("nan")
         if rows is not None:
             self._set(rows)
@@ -109,10 +113,19 @@ class Router:
         """End a batch: a forward pass in training mode is an error until the next one begins."""
         self.open = False
         self.rows = self.watch = self._scales = None
+        self._without_zeros = []
 
     def _set(self, rows: Sequence[int]) -> None:
         self.rows = torch.tensor(rows, dtype=torch.long, device=self.device)
         self._scales = self._table[:, self.rows]
+        present = set(rows)
+        self._without_zeros = [
+            self.nobody not in present and all(column[row] != 0 for row in present) for column in self.distinct
+        ]
+
+    def without_zeros(self, column: int) -> bool:
+        """Return whether it is known that no sample of the batch has the factor zero: then no row has to be masked."""
+        return bool(self._without_zeros) and self._without_zeros[column]
 
     def scales(self, column: int, batch: int) -> Any:
         """Return the factors of the batch's samples for a distinct column, of shape [batch].

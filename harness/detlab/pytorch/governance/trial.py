@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from detlab.governance import Policy, Refusal, compile_policy, source_lookup
+import torch
+
+from detlab.governance import GovernanceError, Policy, Refusal, compile_policy, source_lookup
+from detlab.pytorch.data.epoch import forked_rng
+from detlab.pytorch.data.loader import DataLoader, to_device
 from detlab.pytorch.governance.governed import Governed, parameters_of_models
+from detlab.pytorch.governance.planting import Canaries, LossesRead, numbers_of
 from detlab.pytorch.governance.recording import SegmentRecorder, roster_of
+from detlab.pytorch.governance.spread import MOST_SAMPLES, LayerSpread
 from detlab.pytorch.parallel.unwrapping import bare
 
 
@@ -30,8 +38,14 @@ class GovernedTrial:
 
     _sample_ids: Any
     """Of `TrainingPosition`, the part beside this one."""
+    device: Any
+    models: list[Any]
+    optimizers: list[Any]
 
     def __init__(self) -> None:
+        self._canaries: Canaries | None = None
+        self._canary_loader: Any = None
+        self._reads_losses = False
         self._governed: Governed | None = None
         self._source_of: Any = None
         self._recorder: SegmentRecorder | None = None
@@ -44,6 +58,17 @@ class GovernedTrial:
         if self._source_of is None or self._sample_ids is None:
             return None
         return [self._source_of(index) for index in self._sample_ids]
+
+    @contextlib.contextmanager
+    def serving(self, source: str) -> Iterator[None]:
+        """Open the modules of an isolated source in a validation, where they give zeros otherwise.
+
+        Args:
+            source: Its name; all samples that run meanwhile count as its own. Without a policy nothing happens. Not a
+                method of Determined.
+        """
+        with contextlib.nullcontext() if self._governed is None else self._governed.serving(source):
+            yield
 
     def _use_data(self, loader: Any) -> None:
         """Take note of the training data."""
@@ -58,6 +83,12 @@ class GovernedTrial:
         self._governed = governed
         self._recorder = None if governed is None else SegmentRecorder(governed.plan)
 
+    def _optimizer_names(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of which optimizer has which parameters; nothing without a policy."""
+        if self._governed is None:
+            return {}
+        return {"optimizer_parameters": [self._governed.names_in(one) for one in self.optimizers]}
+
     def _begin_governed(self, epoch: int) -> None:
         if self._governed is not None:
             self._governed.begin(self.current_sources(), lent=self._sample_ids == [])
@@ -69,8 +100,88 @@ class GovernedTrial:
             self._governed.end()
 
     def _governance_metrics(self) -> dict[str, Any]:
-        """Return the `gov/` metrics, none without a policy; all ranks call it."""
+        """Return the `gov/` metrics of what was trained, none without a policy; all ranks call it."""
         return {} if self._governed is None else self._governed.metrics()
+
+    # --- canaries
+
+    def _plant(self, loader: Any, secret: str | None, distributed: Any) -> Any:
+        """Return a loader of the training data with the policy's canaries in it, if it has any; all ranks call it.
+
+        Args:
+            loader: What the trial has built, which stays as it is.
+            secret: With which the trial began, in hex; None if it begins now.
+            distributed: The ranks.
+
+        Raises:
+            GovernanceError: CANARY.
+        """
+        if self._governed is None or self._governed.plan.policy.canaries is None:
+            return loader
+        if not isinstance(loader, DataLoader):
+            message = "canaries are planted in the data of a detlab.pytorch.DataLoader, and the trial built another"
+            raise GovernanceError.of("CANARY", f"{message}; detlab.pytorch.governance.Canaries plants them elsewhere")
+        policy = self._governed.plan.policy
+        given = Canaries(policy, None if secret is None else bytes.fromhex(secret)).secret
+        self._canaries = Canaries(policy, distributed.broadcast(given))
+        planted = copy.copy(loader)
+        planted.dataset = self._canaries.plant(loader.dataset)
+        self._canary_loader = planted
+        if self._recorder is not None:
+            self._recorder.canaries = self._canaries.commitment
+        return planted
+
+    def _canary_secret(self) -> str | None:
+        """Return what a checkpoint keeps, so that the trial goes on with the same canaries."""
+        return None if self._canaries is None else self._canaries.secret.hex()
+
+    def _memorisation(self, trial: Any, distributed: Any, *, moves: bool) -> dict[str, Any]:
+        """Return the `gov/` metrics of canaries, if there are any; all ranks call it, with models in evaluation mode.
+
+        Raises:
+            GovernanceError: CANARY, SCALAR.
+        """
+        if self._canaries is None:
+            return {}
+        canaries, collate = self._canaries, self._canary_loader.collate_fn
+
+        def losses(samples: Sequence[Any]) -> list[float]:
+            batch = collate(list(samples))
+            assert self._governed is not None  # `_plant` has looked
+            with self._governed.serving(canaries.measuring):
+                return self._read_losses(trial, to_device(batch, self.device) if moves else batch, len(samples))
+
+        size = self._canary_loader.batch_size or 64
+        report: dict[str, Any] = {}
+        refused: list[Refusal] = []
+        try:
+            report = canaries.measure(losses, batch_size=size)
+            samples = canaries.samples[:MOST_SAMPLES]
+            with LayerSpread(self.models) as spread:
+                for start in range(0, len(samples), size):
+                    losses(samples[start : start + size])
+            report["gov/spread"] = spread.report()
+        except GovernanceError as error:
+            refused = error.refusals
+        report, refused = distributed.broadcast((report, refused))  # ranks may differ in the last bit
+        if refused:
+            raise GovernanceError(refused, "memorisation cannot be measured:")
+        return report
+
+    def _read_losses(self, trial: Any, batch: Any, count: int) -> list[float]:
+        """Return the losses that `train_batch` gives to `context.backward` for a batch; nothing is trained on it.
+
+        The trial is left there, by an exception that no `except Exception` takes: what comes behind does not happen.
+        """
+        before, self._sample_ids, self._reads_losses = self._sample_ids, None, True
+        try:
+            with torch.no_grad(), forked_rng(0):
+                trial.train_batch(batch=batch, epoch_idx=0, batch_idx=0)
+        except LossesRead as found:
+            return numbers_of(found.losses, count)
+        finally:
+            self._sample_ids, self._reads_losses = before, False
+        raise GovernanceError.of("CANARY", "train_batch() did not call context.backward(losses), so they are unknown")
 
     def _governed_segment(self, distributed: Any, step: int, saved: Sequence[str]) -> dict[str, Any] | None:
         """Return what was trained since the last checkpoint, on the chief; all ranks call it when one is taken."""

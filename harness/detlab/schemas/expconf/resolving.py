@@ -7,7 +7,10 @@ from typing import Any
 
 from detlab.errors import ConfigError
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
+from detlab.schemas.expconf.blocks.stopping import ThresholdStopping
 from detlab.schemas.expconf.checks.check import parse
+from detlab.schemas.expconf.checks.governance import RANKED
+from detlab.schemas.expconf.checks.objectives import NO_WINNER
 from detlab.schemas.expconf.raw import structure
 from detlab.schemas.expconf.raw.merging import merge
 
@@ -38,4 +41,29 @@ def resolve(
     for below in (template, cluster_defaults):
         if below:
             merged = merge(merged, below)
-    return to_dict(parse(merged))
+    return _governed(to_dict(parse(merged)))
+
+
+def _governed(config: dict[str, Any]) -> dict[str, Any]:
+    """Say the bounds of a policy to the search, which keeps constraints and stops trials by its own means."""
+    block, searcher = config.get("governance") or {}, config.get("searcher")
+    canaries = block.get("canaries")
+    if not canaries or not searcher:
+        return config
+    for name, metric in RANKED.items():
+        high = (block["constraints"].get(name) or {}).get("max")
+        if high is None:
+            continue
+        searcher["constraints"] = {**(searcher.get("constraints") or {}), metric: {"max": high}}
+        policy = _threshold(metric, high)
+        stopping = config.get("stopping") or []
+        if not any(one.get("metric") == metric and one.get("name") == policy["name"] for one in stopping):
+            config["stopping"] = [*stopping, policy]
+    several = len(searcher.get("metrics") or ()) > 1
+    if canaries.get("confirm") and searcher.get("confirm") is None and not several:
+        searcher |= {} if searcher.get("name") in NO_WINNER else {"confirm": True}
+    return config
+
+
+def _threshold(metric: str, upper: float) -> dict[str, Any]:
+    return ThresholdStopping(metric=metric, upper=upper).model_dump(mode="json")

@@ -52,6 +52,7 @@ from detlab.schemas.wire.base import (
 from detlab.schemas.wire.edits import Archived, EditCheckpoint, EditExperiment, RemoveFiles
 from detlab.schemas.wire.grants import GrantKind, GrantList, GrantRequest, GrantTo, GrantView
 from detlab.schemas.wire.records import (
+    AlertRecord,
     Arrival,
     BestValidationReply,
     CertificateReply,
@@ -109,6 +110,7 @@ from detlab.schemas.wire.views import (
     CheckpointFile,
     CheckpointView,
     ClusterView,
+    CostView,
     CreateExperiment,
     CreateExperimentReply,
     CurvesView,
@@ -137,6 +139,7 @@ __all__ = [
     "SERVICE_PREFIX",
     "AgentMessage",
     "AgentView",
+    "AlertRecord",
     "AllocationState",
     "Archived",
     "Arrival",
@@ -157,6 +160,7 @@ __all__ = [
     "ClusterView",
     "CommitCheckpoint",
     "ContainerSpec",
+    "CostView",
     "CreateExperiment",
     "CreateExperimentReply",
     "CurvesView",

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, FailFast, Field
 
 from detlab.schemas.wire.base import PROTOCOL, Wire
+from detlab.schemas.wire.governance.attestation import Attestation
 from detlab.schemas.wire.records import ClusterInfoWire
 from detlab.schemas.wire.views import SlotView
 
@@ -168,6 +169,10 @@ class Heartbeat(Wire):
     time: float = 0.0
     queue: QueueHello | None = None
     """As in the Hello, when it has changed since; None: it has not."""
+    nonce: str = ""
+    """From the master: a challenge that the agent answers with an attestation; "" for none."""
+    attestation: Attestation | None = None
+    """From the agent: the answer to the last challenge."""
 
 
 class TaskStarted(Wire):
@@ -240,6 +245,8 @@ class Welcome(Wire):
     """Whose tasks these are: an agent with `nodes` gets a Welcome for each, and one for its own node ("")."""
     takes_more: bool = False
     """Whether nodes may follow in `MoreNodes`; an older master knows those of the Hello only."""
+    nonce: str = ""
+    """A challenge, as in a `Heartbeat`."""
 
 
 class Refused(Wire):
@@ -343,6 +350,9 @@ class Launch(Wire):
     """HOME is the user's own persistent home on the node (notebooks, shells), not the task's."""
     holds: bool = False
     """Whether it only keeps slots for a server that the Hub starts by itself, which asks for their devices."""
+    slurm_features: list[str] = []
+    """Features that all nodes of a Slurm job must have, beside what the config asks for: the pool's, for what it is to
+    enforce."""
     reach: list[str] = []
     """The operator's own directories that the task gets into, whatever closed ones are above them; never a path of
     the experiment's: a root agent would open other people's directories for its author."""

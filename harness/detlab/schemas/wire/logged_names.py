@@ -7,8 +7,8 @@ import re
 
 KEY_CHARS = 250
 TRAINING, VALIDATION, SYSTEM = "training", "validation", "system"
-_VALIDATES = ("val_", "val/", "eval_", "eval/", "validation_", "test_", "test/")
-"""What the names of validation metrics begin with in Keras, Lightning and Transformers."""
+_VALIDATES = ("val_", "val/", "val.", "eval_", "eval/", "eval.", "validation_", "test_", "test/", "test.")
+"""What the names of validation metrics begin with in Keras, Lightning and Transformers, and in nested mappings."""
 _GROUPS = (TRAINING, VALIDATION, SYSTEM)
 _KEY = re.compile(r"[\w\-. :/]+")
 _OTHERS = re.compile(r"[^\w\-. :/]")
@@ -56,3 +56,8 @@ def place_of(key: str, searched: str) -> tuple[str, str]:
     if slash and rest and group in _GROUPS:
         return group, rest
     return (VALIDATION if key.startswith(_VALIDATES) else TRAINING), key
+
+
+def keys_of(name: str) -> tuple[str, ...]:
+    """Return by which names a metric may have been logged that `place_of` keeps under one."""
+    return name, *(f"{group}/{name}" for group in _GROUPS)

@@ -110,6 +110,15 @@ class CheckpointGoneRecord(_Numbered):
     mounted."""
 
 
+class AlertRecord(_Numbered):
+    """`core_context.alert()`: people are told. It is cut to 200 characters of title, 4,000 of text."""
+
+    kind: Literal["alert"] = "alert"
+    title: str = ""
+    text: str = ""
+    level: str = "info"
+
+
 class LogRecord(_Numbered):
     """One output line, of the `logs` stream; all others are of `metrics`."""
 
@@ -121,7 +130,14 @@ class LogRecord(_Numbered):
 
 
 Record = Annotated[
-    MetricsRecord | ProgressRecord | StatusRecord | EarlyExitRecord | ResumedRecord | CheckpointGoneRecord | LogRecord,
+    MetricsRecord
+    | ProgressRecord
+    | StatusRecord
+    | EarlyExitRecord
+    | ResumedRecord
+    | CheckpointGoneRecord
+    | AlertRecord
+    | LogRecord,
     Field(discriminator="kind"),
 ]
 

@@ -138,6 +138,15 @@ class PrintedLine(_OfRun):
     text: str
 
 
+class RaisedAlert(_OfRun):
+    """People are told: `det.alert()`. It is cut to 200 characters of title, 4,000 of text."""
+
+    kind: Literal["alert"] = "alert"
+    title: str = ""
+    text: str = ""
+    level: str = "info"
+
+
 class WriterExit(_OfRun):
     """A process of the run has ended; its last record."""
 
@@ -146,7 +155,7 @@ class WriterExit(_OfRun):
     reason: str = ""
 
 
-_AnyRecord = WriterBegins | LoggedMetrics | LoggedValues | PrintedLine | WriterExit
+_AnyRecord = WriterBegins | LoggedMetrics | LoggedValues | PrintedLine | RaisedAlert | WriterExit
 RunRecord = Annotated[_AnyRecord, Field(discriminator="kind")]
 
 

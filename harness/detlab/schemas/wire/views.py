@@ -15,6 +15,7 @@ from detlab.schemas.wire.base import (
     TrialState,
     Wire,
 )
+from detlab.schemas.wire.cluster.master import ClusterMessageView
 from detlab.schemas.wire.storage import DeletionView
 
 # --- users, cluster ---------------------------------------------------------------------------------------
@@ -81,6 +82,10 @@ class AgentView(Wire):
     """Why the master did not accept its last connection, for administrators."""
     note: str = ""
     """What its cluster says of it, for people: why nothing new starts there, that it does not answer, or will come."""
+    enforces: list[str] = []
+    """What it enforces of policies now, such as gov.direct@1."""
+    attestation: str = ""
+    """`fresh`, `stale`, or why it does not count, for people."""
 
 
 class ClusterView(Wire):
@@ -100,6 +105,8 @@ class ClusterView(Wire):
     draining: bool = False
     is_copy: bool = False
     """It is a copy of a cluster, whose checkpoints it leaves alone until it is told to take over."""
+    message: ClusterMessageView | None = None
+    """What administrators tell everybody now."""
 
 
 # --- experiments ------------------------------------------------------------------------------------------
@@ -219,6 +226,9 @@ class ExperimentView(Wire):
     could not remove."""
     budgets: list[BudgetView] = []
     """What its search may use, and has used; not in lists."""
+    cost: float | None = None
+    """What its trials have cost so far, at the prices that stood when they got their slots; not in lists. null: no
+    price."""
     search_task: str | None = None
     """The task that runs the class of a custom search, or ran it last."""
     warnings: list[str] = []
@@ -271,6 +281,9 @@ class CreateExperiment(PersonRequest):
     """Provenance for people: notebook path, cell id, line maps of captured cells, client version."""
     forked_from: Annotated[int, Field(ge=1, lt=2**63)] | None = None
     """The experiment as whose copy the config began: where it still has a mask, the owner's own secret is put back."""
+    template: Annotated[str, Field(max_length=1000)] | None = None
+    """A template of the master that is laid under the config: `NAME` or `WORKSPACE:NAME`; null: the default one of its
+    workspace; empty: none."""
 
 
 class ForecastView(Wire):
@@ -294,6 +307,19 @@ class GivenView(Wire):
     """Where it comes from, such as `workspace ada/vision`."""
 
 
+class CostView(Wire):
+    """What an experiment will cost, by its config and the price of its pool."""
+
+    pool: str
+    price: float
+    """Of a slot for an hour."""
+    per_hour: float | None = None
+    """While as many trials run as may at a time and have room in the pool; null: any number may."""
+    at_most: float | None = None
+    """In all, by `searcher.budget.slot_hours` or `resources.max_time`; null: there is no limit."""
+    currency: str = ""
+
+
 class CreateExperimentReply(Wire):
     """What became of a submit. `experiment` is None for a dry run."""
 
@@ -304,7 +330,9 @@ class CreateExperimentReply(Wire):
     forecast: ForecastView | None = None
     """Of a dry run."""
     given: list[GivenView] = []
-    """What the workspace gives."""
+    """What its submitter has not said: of its template, workspace, pool, cluster and config policies."""
+    cost: CostView | None = None
+    """null: its pool has no price."""
 
 
 # --- trials, checkpoints ----------------------------------------------------------------------------------

@@ -46,6 +46,11 @@ class DefaultsView(Wire):
     path of the nodes or another address, is for administrators of the cluster."""
     environment: dict[str, Any] = {}
     """As in a config; for administrators of the cluster alone, as it decides what code the members' tasks run."""
+    task_container_defaults: dict[str, Any] = {}
+    """By Determined's names, with a `startup_hook`; for administrators of the cluster alone, likewise. The credentials
+    of a registry are masked."""
+    template: str = Field("", max_length=LABEL_CHARS)
+    """One of its templates, which is laid under each experiment that names no other."""
 
 
 class WorkspaceDefaults(DefaultsView, PersonRequest):

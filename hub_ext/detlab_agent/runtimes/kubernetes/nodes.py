@@ -22,6 +22,8 @@ _UNITS = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9, "k": 1e3, "M": 1e6, "G": 1e9
 _UNITS |= {f"{name}i": 1024.0**power for power, name in enumerate(("K", "M", "G", "T", "P", "E"), 1)}
 _QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)")
 _PASSED_OVER = ("feature.node.kubernetes.io/", "beta.kubernetes.io/")
+_TRUSTED = "node-restriction.kubernetes.io/"
+"""What labels begin with that a kubelet cannot set on its own node: none of them is left out for others."""
 _BLOCKS = frozenset({"NoSchedule", "NoExecute"})
 _OWN_TAINTS = "node.kubernetes.io/"
 """What those begin with that Kubernetes itself gives a node, for the time being."""
@@ -174,7 +176,7 @@ def _hello(node: Object, options: KubernetesOptions, taken: Mapping[str, str]) -
 def _labels(labels: Mapping[str, str]) -> dict[str, str]:
     short = {
         name: value
-        for name, value in sorted(labels.items())
+        for name, value in sorted(labels.items(), key=lambda one: (not one[0].startswith(_TRUSTED), one[0]))
         if len(name) <= LABEL_CHARS and len(value) <= LABEL_CHARS and not name.startswith(_PASSED_OVER)
     }
     return dict(list(short.items())[:MOST_LABELS])

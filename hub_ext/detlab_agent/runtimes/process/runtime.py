@@ -99,6 +99,11 @@ class ProcessRuntime:
         """See `NodeRuntime.available`."""
         return True
 
+    def warm_code(self) -> list[str]:
+        """Return the digest of the code that the warm pool has loaded, if there is one."""
+        code = "" if self._warm is None else self._warm.code()
+        return [code] if code else []
+
     async def begin(self, on_change: Callable[[], None]) -> None:
         """See `NodeRuntime.begin`: start the warm pool."""
         if self._warm is not None:

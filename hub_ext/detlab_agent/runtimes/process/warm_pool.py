@@ -81,6 +81,7 @@ class WarmPool:
         self._not_before = float("-inf")
         self._packages: tuple[int, ...] = ()
         self._closed = False
+        self._code = ""
 
     # --- its life -----------------------------------------------------------------------------------------
 
@@ -106,6 +107,11 @@ class WarmPool:
         """Whether it could fork now."""
         with self._lock:
             return self._look()
+
+    def code(self) -> str:
+        """Return the digest of the code that the zygote has loaded, as it has said; "" without one."""
+        with self._lock:
+            return self._code if self._look() else ""
 
     def _keep(self) -> None:
         """Start a zygote whenever there should be one."""
@@ -172,7 +178,7 @@ class WarmPool:
         # What it said comes first: one that was ready before it died is replaced at once, one that never was, later.
         if not self._ready and select.select([control], [], [], 0)[0]:
             answer = _receive(control)
-            self._ready = answer.get("ready") is True
+            self._ready, self._code = answer.get("ready") is True, str(answer.get("code", ""))
             if self._ready:
                 self._not_before = float("-inf")
             elif "error" in answer:

@@ -33,6 +33,8 @@ _GANG_STEP = ("--kill-on-bad-exit=0", "--wait=0", "--cpu-bind=none", "--mpi=none
 _PASSED = ("HOME", "LOGNAME", "USER", "PATH", "LANG")
 _KEYS = ("partition", "account", "qos", "constraint", "reservation", "time")
 """Of the config's block; options of sbatch have the same names."""
+CONSTRAINT = "constraint"
+_FEATURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _GPUS = ("gpus-per-node", "gpus-per-task")
 _IMAGE = re.compile(r"(?:[a-z][a-z0-9+-]*://)?[A-Za-z0-9/][\x21-\x7e]{0,998}")
 """What the image of a container looks like to each of the programs: a name, a path or an address, and no option."""
@@ -174,7 +176,11 @@ def request_of(order: Order, options: SlurmOptions, shared: PurePath, comment: s
         *options.arguments,
         *_processors(shape, resources, given, gpus=gpus),
         *(["--exclusive"] if asked.get("exclusive") else []),
-        *(one.render() for one in given if one.name != "gres"),
+        *(
+            one.render()
+            for one in given
+            if one.name != "gres" and not (launch.slurm_features and one.name == CONSTRAINT)
+        ),
         f"--comment={comment}",
         "--no-requeue",
         "--open-mode=truncate",
@@ -184,6 +190,7 @@ def request_of(order: Order, options: SlurmOptions, shared: PurePath, comment: s
         "--ntasks-per-node=1",
         *_devices(shape, asked.get("gpu_type"), given, gpus=gpus),
         f"--signal=B:USR2@{int(asked.get('leave_seconds') or LEAVE_SECONDS)}",
+        *_features(launch.slurm_features, options, given),
     ]
     alone = shape.nodes > 1 or launch.service is not None
     return JobRequest(
@@ -239,6 +246,29 @@ def _processors(
     if resources.get("memory") and not names & {"mem", "mem-per-cpu", "mem-per-gpu"}:
         found.append(f"--mem={max(1, int(resources['memory']) >> 20)}M")
     return found
+
+
+def _features(features: Sequence[str], options: SlurmOptions, given: Sequence[SbatchOption]) -> list[str]:
+    """Return the one option for features of nodes, where the pool requires some: theirs are beside, not instead.
+
+    Raises:
+        SetupFailed: Those of the config or of the agent are not a list of features that must all be there.
+    """
+    if not features:
+        return []
+    if bad := [one for one in features if _FEATURE.fullmatch(one) is None]:
+        raise SetupFailed(f"the pool requires the Slurm feature {bad[0][:60]!r}, which cannot be one")
+    others = [one.value for one in given if one.name == CONSTRAINT]
+    others += [one.partition("=")[2] for one in options.arguments if one.startswith("--constraint=")]
+    wanted = [(text, text.split("&")) for text in others]
+    odd = [text for text, names in wanted if not all(map(_FEATURE.fullmatch, names))]
+    if odd:
+        raise SetupFailed(
+            f"slurm.constraint is {odd[0][:80]!r}: beside what the pool requires for the policy, it can only be"
+            " features joined by &"
+        )
+    every = [*(name for _, names in wanted for name in names), *features]
+    return [f"--constraint={'&'.join(dict.fromkeys(every))}"]
 
 
 def _devices(shape: JobShape, kind: object, given: Sequence[SbatchOption], *, gpus: bool) -> list[str]:

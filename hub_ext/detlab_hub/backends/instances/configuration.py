@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from detlab.schemas.expconf.blocks.environment import parse_size
+from detlab.schemas.wire.governance.capabilities import ENFORCED
 from detlab_hub.backends.instances.aws import AwsProvider, AwsSettings
 from detlab_hub.backends.instances.base import Provider
 from detlab_hub.backends.instances.determined_keys import common_names, names_of_ec2, refuse_what_is_not_here
@@ -212,9 +213,13 @@ def _template(said: Mapping[str, Any]) -> Agent:
 
 
 def _divided(template: Agent, pool: PoolConfig) -> Agent:
-    """Adapt an instance's agent, which its provider counts in devices, to a pool whose devices are shared."""
+    """Adapt an instance's agent, which its provider counts in devices, to a pool whose devices are shared.
+
+    It will attest what this version of detlab enforces, so it is launched for that; what it then attests decides.
+    """
     parts = pool.slots_per_device
-    return replace(template, slots=template.slots * parts, memory=template.memory // parts)
+    enforces = pool.governance.enforced(ENFORCED, template.labels)
+    return replace(template, slots=template.slots * parts, memory=template.memory // parts, enforces=enforces)
 
 
 def _millicpus(said: Mapping[str, Any]) -> int:

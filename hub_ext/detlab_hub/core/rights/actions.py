@@ -96,6 +96,10 @@ class Action(StrEnum):
     WORKSPACE_EDIT = "workspace.edit"
     WORKSPACE_ARCHIVE = "workspace.archive"
     WORKSPACE_DELETE = "workspace.delete"
+    TEMPLATE_SET = "template.set"
+    TEMPLATE_REMOVE = "template.remove"
+    CONFIG_POLICY_SET = "config_policy.set"
+    CONFIG_POLICY_REMOVE = "config_policy.remove"
     MEMBER_SET = "member.set"
     MEMBER_REMOVE = "member.remove"
     MEMBER_LEAVE = "member.leave"
@@ -121,7 +125,15 @@ class Action(StrEnum):
     NODE_DRAIN = "node.drain"
     NODE_FORGET = "node.forget"
     CLUSTER_DRAIN = "cluster.drain"
+    CLUSTER_MESSAGE = "cluster.message"
+    MASTER_CONFIGURE = "master.configure"
     QUOTA_SET = "quota.set"
+    ALERT_READ = "alert.read"
+    ALERT_RULE_SET = "alert_rule.set"
+    ALERT_RULE_REMOVE = "alert_rule.remove"
+    WEBHOOK_CREATE = "webhook.create"
+    WEBHOOK_TEST = "webhook.test"
+    WEBHOOK_DELETE = "webhook.delete"
     SIGNING_KEY_ROTATE = "signing_key.rotate"
     SIGNING_KEY_REVOKE = "signing_key.revoke"
     QUOTA_REMOVE = "quota.remove"
@@ -267,6 +279,18 @@ ACTIONS: Mapping[Action, ActionRule] = {
         _WORKSPACE, _OWN, THEMSELVES, "archive it, or restore it", Action.WORKSPACE_EDIT
     ),
     Action.WORKSPACE_DELETE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "delete it, once nothing lies in it"),
+    Action.TEMPLATE_SET: ActionRule(
+        _WORKSPACE, _WRITE, THEMSELVES, "make or change a template in it (another's: its admins)"
+    ),
+    Action.TEMPLATE_REMOVE: ActionRule(
+        _WORKSPACE, _WRITE, THEMSELVES, "remove a template from it (another's: its admins)"
+    ),
+    Action.CONFIG_POLICY_SET: ActionRule(
+        _WORKSPACE, _OWN, THEMSELVES, "set its config policy (the cluster's: administrators)"
+    ),
+    Action.CONFIG_POLICY_REMOVE: ActionRule(
+        _WORKSPACE, _OWN, THEMSELVES, "delete its config policy (the cluster's: administrators)"
+    ),
     Action.MEMBER_SET: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "make somebody a member, or give them another role"),
     Action.MEMBER_REMOVE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "remove a member"),
     Action.MEMBER_LEAVE: ActionRule(_WORKSPACE, _READ, THEMSELVES, "leave it", Action.MEMBER_REMOVE),
@@ -311,7 +335,15 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.NODE_DRAIN: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "drain it"),
     Action.NODE_FORGET: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "send it away"),
     Action.CLUSTER_DRAIN: ActionRule((ObjectKind.CLUSTER,), _OWN, _ADMIN, "drain the cluster"),
+    Action.CLUSTER_MESSAGE: ActionRule((ObjectKind.CLUSTER,), _OWN, _ADMIN, "set and clear the message to everybody"),
+    Action.MASTER_CONFIGURE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "change settings of the master"),
     Action.QUOTA_SET: ActionRule((ObjectKind.QUOTA,), _OWN, _ADMIN, "set a quota"),
+    Action.ALERT_READ: ActionRule((), _NONE, THEMSELVES, "mark one's own alerts as read"),
+    Action.ALERT_RULE_SET: ActionRule((), _NONE, THEMSELVES, "make a rule by which one is told of what one may read"),
+    Action.ALERT_RULE_REMOVE: ActionRule((ObjectKind.ALERT_RULE,), _OWN, THEMSELVES, "remove a rule for alerts"),
+    Action.WEBHOOK_CREATE: ActionRule((), _NONE, THEMSELVES, "make a webhook"),
+    Action.WEBHOOK_TEST: ActionRule((ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "have a call sent to it"),
+    Action.WEBHOOK_DELETE: ActionRule((ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "delete it with its rules and calls"),
     Action.SIGNING_KEY_ROTATE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "sign evidence with a new key"),
     Action.SIGNING_KEY_REVOKE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "revoke a key that signs evidence"),
     Action.QUOTA_REMOVE: ActionRule((ObjectKind.QUOTA,), _OWN, _ADMIN, "remove a quota"),

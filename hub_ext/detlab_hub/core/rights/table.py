@@ -112,6 +112,8 @@ TABLE: Mapping[ObjectKind, Mapping[CallerRelation, Right]] = {
     ObjectKind.ALLOCATION: {CallerRelation.ADMIN: _READ, CallerRelation.OWNER: _READ, CallerRelation.RUN: _READ},
     ObjectKind.USER: {CallerRelation.ADMIN: _READ, CallerRelation.OWNER: _READ, CallerRelation.RUN: _READ},
     ObjectKind.QUOTA: {CallerRelation.ADMIN: _OWN, CallerRelation.READER: _READ},
+    ObjectKind.WEBHOOK: {CallerRelation.ADMIN: _OWN, CallerRelation.OWNER: _OWN, CallerRelation.RUN: _READ},
+    ObjectKind.ALERT_RULE: {CallerRelation.ADMIN: _OWN, CallerRelation.OWNER: _OWN, CallerRelation.RUN: _READ},
     ObjectKind.AGENT: {CallerRelation.ADMIN: _OWN, CallerRelation.USER: _READ},
     ObjectKind.CLUSTER: {CallerRelation.ADMIN: _OWN, CallerRelation.USER: _READ},
     ObjectKind.SITE: {CallerRelation.ADMIN: _OWN},

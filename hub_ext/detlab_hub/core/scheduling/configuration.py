@@ -6,15 +6,24 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from detlab_hub.core.scheduling.model import DEFAULT_PRIORITY, Fitting, Pool, Scheduler
+from detlab.schemas.expconf import container_defaults
+from detlab_hub.core.scheduling.governing import GovernedPool, read_governance
+from detlab_hub.core.scheduling.model import DEFAULT_PRIORITY, Fitting, Pool, Scheduler, ShareBy
 
 DEFAULT_POOL = "default"
 """The pool that always exists: for agents that name none, and for tasks submitted without one."""
 _NAME_CHARS = 64
 PATIENCE = 300.0
 """Seconds."""
+MIN_RUN = 600.0
+"""Seconds."""
+EVICT_AFTER = 60.0
+"""Seconds."""
 MOST_SHARES = 64
 """Of one device."""
+MOST_PRICE = 1e6
+LEAST_WEIGHT = 0.001
+"""Of a user, beside 1; the greatest is as many times 1."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,12 @@ class PoolConfig:
         provider: How agents of the pool are started and stopped, as the elastic pools read it; None: they come and go
             by themselves.
         slots_per_device: Slots into which each device of its agents is divided.
+        governance: What it enforces of policies.
+        task_container_defaults: Laid under the configs of what runs in it, as a part of a config.
+        min_run: For shares of users: seconds that a task runs before its slots may be taken.
+        evict_after: For shares of users: seconds that a task waits before it takes slots from others.
+        idle_gpu_warning: Seconds at 0 % after which owners of trials are told that their GPUs are idle; 0: never.
+        price: Of a slot for an hour, in the cluster's currency; it counts for what is assigned slots from then on.
     """
 
     name: str
@@ -39,6 +54,17 @@ class PoolConfig:
     patience: float = PATIENCE
     provider: Mapping[str, Any] | None = None
     slots_per_device: int = 1
+    governance: GovernedPool = field(default_factory=GovernedPool)
+    task_container_defaults: Mapping[str, Any] = field(default_factory=dict)
+    min_run: float = MIN_RUN
+    evict_after: float = EVICT_AFTER
+    price: float = 0.0
+    idle_gpu_warning: float = 0.0
+
+    @property
+    def by_users(self) -> bool:
+        """Whether users have shares of the pool."""
+        return self.rules.scheduler is Scheduler.FAIR_SHARE and self.rules.share_by is ShareBy.USER
 
 
 def _the_default() -> dict[str, PoolConfig]:
@@ -71,6 +97,11 @@ class Pools:
     def of(self, name: str) -> PoolConfig | None:
         """Return the pool of this name, None if it does not exist."""
         return self.by_name.get(name)
+
+    def governance_in(self, name: str) -> GovernedPool:
+        """Return what the pool enforces of policies; of one that does not exist, nothing."""
+        pool = self.by_name.get(name)
+        return read_governance(None) if pool is None else pool.governance
 
     def shares_in(self, name: str) -> int:
         """Return into how many slots the devices of the pool's agents are divided; 1 if there is no such pool."""
@@ -125,12 +156,31 @@ def _read_pool(name: str, settings: Any, errors: list[str]) -> PoolConfig:
         try:
             read[key] = reader(value)
         except ValueError as error:
-            errors.append(f"pools[{name!r}][{key!r}]: {error}, not {value!r}")
-    rules = {key: read.pop(key) for key in ("scheduler", "preemption", "fitting", "heterogeneous") if key in read}
+            shown = "" if reader is _container_defaults else f", not {value!r}"  # it may hold a password
+            errors.append(f"pools[{name!r}][{key!r}]: {error}{shown}")
+    errors += _unused(name, settings, read)
+    rules = {key: read.pop(key) for key in _RULES if key in read}
+    rules |= {key: read.pop(named) for named, key in _SHARES.items() if named in read}
     return PoolConfig(name, Pool(**rules), **read)
 
 
-def _one_of(choices: type[Scheduler] | type[Fitting]) -> Callable[[Any], Any]:
+_RULES = ("scheduler", "preemption", "fitting", "heterogeneous", "share_by")
+_SHARES = {"usage_half_life": "half_life", "user_weights": "weights"}
+"""Settings of shares, and what `Pool` calls them."""
+_OF_USERS = (*_SHARES, "min_run", "evict_after")
+
+
+def _unused(name: str, settings: Mapping[str, Any], read: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the settings of shares of users together: none has an effect without the others."""
+    by_users = read.get("share_by") is ShareBy.USER
+    if by_users and read.get("scheduler") is not Scheduler.FAIR_SHARE:
+        yield f"pools[{name!r}]: 'share_by': 'user' needs 'scheduler': 'fair_share'"
+    for key in _OF_USERS if "share_by" not in settings or "share_by" in read else ():
+        if key in settings and not by_users:
+            yield f"pools[{name!r}][{key!r}]: has an effect with 'share_by': 'user' alone"
+
+
+def _one_of(choices: type[Scheduler] | type[Fitting] | type[ShareBy]) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         if value not in list(choices):
             raise ValueError(f"must be one of {', '.join(choices)}")
@@ -169,10 +219,34 @@ def _seconds(value: Any) -> float:
     return float(value)
 
 
+def _price(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MOST_PRICE:
+        raise ValueError(f"must be a number from 0 to {MOST_PRICE:g}")
+    return float(value)
+
+
+def _weights(value: Any) -> Mapping[str, float]:
+    if not isinstance(value, Mapping):
+        raise ValueError("must be a mapping such as {'ada': 2}")
+    for user, weight in value.items():
+        if not isinstance(user, str) or isinstance(weight, bool) or not isinstance(weight, int | float):
+            raise ValueError("must map names of users to numbers")
+        if not LEAST_WEIGHT <= weight <= 1 / LEAST_WEIGHT:
+            raise ValueError(f"weights are from {LEAST_WEIGHT:g} to {1 / LEAST_WEIGHT:g}")
+    return {user: float(weight) for user, weight in value.items()}
+
+
 def _mapping(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError("must be a mapping")
     return dict(value)
+
+
+def _container_defaults(value: Any) -> Mapping[str, Any]:
+    found, problems = container_defaults.read(value)
+    if problems:
+        raise ValueError("; ".join(f"{one.path} {one.message}".strip() for one in problems))
+    return found
 
 
 _KEYS.update(
@@ -185,4 +259,13 @@ _KEYS.update(
     patience=_seconds,
     provider=_mapping,
     slots_per_device=_shares,
+    governance=read_governance,
+    task_container_defaults=_container_defaults,
+    share_by=_one_of(ShareBy),
+    usage_half_life=_seconds,
+    user_weights=_weights,
+    min_run=_seconds,
+    evict_after=_seconds,
+    price=_price,
+    idle_gpu_warning=_seconds,
 )

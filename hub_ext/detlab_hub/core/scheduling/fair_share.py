@@ -83,13 +83,9 @@ class _Share:
 
 def by_fair_share(planner: Planner) -> None:
     """Schedule a pool by shares."""
-    put_off = _start_zero_slot_tasks(planner)
+    put_off = start_zero_slot_tasks(planner)
     shares = _shares(planner)
-    enabled = {agent.id for agent in planner.agents if agent.state is AgentState.ENABLED}
-    capacity = sum(agent.slots for agent in planner.agents if agent.id in enabled)
-    # What runs on agents that take no new work is held, too.
-    staying = [task for task in planner.running if not task.leaving]
-    capacity += sum(n for task in staying for name, n in task.on.items() if name not in enabled)
+    capacity = capacity_of(planner)
     gathered: list[tuple[SchedulerTask, list[SchedulerTask]]] = []
     kept = _serve_aged(planner, shares, capacity, gathered)
     repeat = True
@@ -104,7 +100,7 @@ def by_fair_share(planner: Planner) -> None:
                     still.append(task)
                     continue
                 # Whether it gets slots or cannot: what it does not take is offered to the others in the next round.
-                if planner.allowed(task) and _start_or_reserve(planner, task, victims, gathered):
+                if planner.allowed(task) and start_or_reserve(planner, task, victims, gathered):
                     share.held += task.slots
                     share.fixed += task.slots
             if len(still) < len(share.pending):
@@ -116,8 +112,17 @@ def by_fair_share(planner: Planner) -> None:
                 f"{share.job.id} holds or gets {count_slots(share.held)}; its share of {capacity} is {share.offered}"
             )
             planner.wait(task, Reason(ReasonCode.FAIR_SHARE, detail))
-    _take(planner, gathered)
-    _start_later(planner, put_off)
+    take_from(planner, gathered)
+    start_later(planner, put_off)
+
+
+def capacity_of(planner: Planner) -> int:
+    """Return the slots that there are to share, including those that are held."""
+    enabled = {agent.id for agent in planner.agents if agent.state is AgentState.ENABLED}
+    capacity = sum(agent.slots for agent in planner.agents if agent.id in enabled)
+    # What runs on agents that take no new work is held, too.
+    staying = [task for task in planner.running if not task.leaving]
+    return capacity + sum(n for task in staying for name, n in task.on.items() if name not in enabled)
 
 
 def _serve_aged(
@@ -142,7 +147,7 @@ def _serve_aged(
     def take(task: SchedulerTask) -> bool:
         share = by_job[task.job]
         served.add(task.id)
-        taken = _start_or_reserve(planner, task, victims, gathered)
+        taken = start_or_reserve(planner, task, victims, gathered)
         if taken:
             share.held += task.slots
             share.fixed += task.slots
@@ -154,16 +159,28 @@ def _serve_aged(
     return kept
 
 
-def _start_or_reserve(
-    planner: Planner, task: SchedulerTask, victims: Victims, gathered: list[tuple[SchedulerTask, list[SchedulerTask]]]
+def start_or_reserve(
+    planner: Planner,
+    task: SchedulerTask,
+    victims: Victims,
+    gathered: list[tuple[SchedulerTask, list[SchedulerTask]]],
+    limit: int | None = None,
 ) -> bool:
-    """Start the task, or have slots released for it and note from whom; whether it gets any."""
+    """Start the task, or have slots released for it and note from whom; whether it gets any.
+
+    Args:
+        planner: The pass.
+        task: The task.
+        victims: Who may have to leave.
+        gathered: Which tasks get what others release, so far.
+        limit: How many of the victims may have to leave; None: all.
+    """
     placement, chosen = planner.capacity.fit(task), list[SchedulerTask]()
     if placement is not None and (now := planner.now(task, placement)) is not None:
         planner.start(task, now)
         return True
     if placement is None:
-        placement, chosen = victims.make_room(task, victims.count)
+        placement, chosen = victims.make_room(task, victims.count if limit is None else limit)
     if placement is None:
         planner.wait(task)
         return False
@@ -173,7 +190,7 @@ def _start_or_reserve(
     return True
 
 
-def _take(planner: Planner, gathered: Sequence[tuple[SchedulerTask, list[SchedulerTask]]]) -> None:
+def take_from(planner: Planner, gathered: Sequence[tuple[SchedulerTask, list[SchedulerTask]]]) -> None:
     """Let redundant victims keep their slots, and note which task waits for which victims."""
     kept = redundant_victims(planner, planner.release[::-1], [task for task, _ in gathered])
     planner.release = [victim for victim in planner.release if victim.id not in kept]
@@ -285,7 +302,7 @@ def _shares(planner: Planner) -> list[_Share]:
 
 def by_turns(planner: Planner) -> None:
     """Schedule a pool round robin."""
-    put_off = _start_zero_slot_tasks(planner)
+    put_off = start_zero_slot_tasks(planner)
     waiting: dict[str, list[SchedulerTask]] = {}
     for task in planner.pending:
         if task.slots > 0:
@@ -313,7 +330,7 @@ def by_turns(planner: Planner) -> None:
             heapreplace(heap, (turns, place, name))
         else:
             heappop(heap)
-    _start_later(planner, put_off)
+    start_later(planner, put_off)
 
 
 def _serve_first(planner: Planner, waiting: dict[str, list[SchedulerTask]]) -> set[str]:
@@ -345,7 +362,7 @@ def _wait_behind(planner: Planner, task: SchedulerTask, tasks: list[SchedulerTas
     tasks.clear()
 
 
-def _start_zero_slot_tasks(planner: Planner) -> list[SchedulerTask]:
+def start_zero_slot_tasks(planner: Planner) -> list[SchedulerTask]:
     """Start the tasks without slots that fit; return those to be tried again at the end of the pass.
 
     They come first, as they take no slots. But other tasks wait for CPUs and memory, too: a task that was requested
@@ -364,7 +381,7 @@ def _start_zero_slot_tasks(planner: Planner) -> list[SchedulerTask]:
     return later
 
 
-def _start_later(planner: Planner, tasks: Sequence[SchedulerTask]) -> None:
+def start_later(planner: Planner, tasks: Sequence[SchedulerTask]) -> None:
     """Start tasks without slots on agents for which no aged task waits for CPUs or memory alone."""
     if not tasks:
         return

@@ -1,7 +1,8 @@
 """Hand allocations over to a backend that places them itself, by the queue's order and the limits of jobs and users.
 
 Nodes, constraints and preemption are that backend's business. A task beyond the limits of its job or user stays pending
-and blocks no other. So does that of a user whom the backend does not serve: its jobs all have one account.
+and blocks no other. So does that of a user whom the backend does not serve (its jobs all have one account), and one
+whose policy it does not enforce.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ def hand_over(snapshot: Snapshot, to: str) -> PlacementDecision:
     handed: dict[str, dict[str, int]] = {}
     waiting: dict[str, Reason] = {}
     only = next((agent.serves_user for agent in snapshot.agents if agent.id == to and agent.serves_user), None)
+    enforces = frozenset[str]().union(*(agent.enforces for agent in snapshot.agents if agent.id == to))
     pending = in_order((task for task in snapshot.tasks if task.state is TaskState.PENDING), snapshot.jobs)
     if snapshot.pool.scheduler is Scheduler.PRIORITY:
         pending.sort(key=lambda task: snapshot.jobs[task.job].priority)  # those of one priority stay in queue order
     for task in pending:
         reason = limits.never(task) or limits.now(task) or _unserved(task, to, only) or _refused(task, to)
+        reason = reason or _unenforced(task, to, enforces)
         if reason is None:
             limits.hold(task)
             handed[task.id] = {to: task.slots}
@@ -71,6 +74,15 @@ def _unserved(task: SchedulerTask, to: str, only: str | None) -> Reason | None:
     if only in {None, task.user}:
         return None
     return Reason(ReasonCode.NO_SUITABLE_AGENT, f"{to}, which takes the tasks of this pool, serves another user")
+
+
+def _unenforced(task: SchedulerTask, to: str, enforces: frozenset[str]) -> Reason | None:
+    """Return why a task is not handed over: what its policy needs is not enforced there now."""
+    missing = sorted(task.constraints.requires - enforces)
+    if not missing:
+        return None
+    said = f"governance: {to} does not enforce {', '.join(missing)}; `det governance agents` shows what it does"
+    return Reason(ReasonCode.NO_SUITABLE_AGENT, said)
 
 
 def _refused(task: SchedulerTask, to: str) -> Reason | None:

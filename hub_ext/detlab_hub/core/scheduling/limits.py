@@ -83,6 +83,11 @@ class SlotLimits:
             for quota in self._of(task):
                 self._by_quota[quota] += task.slots
 
+    def most_of(self, user: str) -> int | None:
+        """Return how many slots the quotas of a user allow in this pool; None: any number."""
+        most = [max(0, quota.slots - quota.elsewhere) for quota in self._users.get(user, ())]
+        return min(most, default=None)
+
     def _of(self, task: SchedulerTask) -> list[Quota]:
         if self._no_quotas:
             return []

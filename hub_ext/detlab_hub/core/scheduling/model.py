@@ -16,6 +16,7 @@ MAX_ZERO_SLOT_TASKS = 100
 UNBOUNDED = 2**62
 """CPUs or memory of an agent that does not report them."""
 NO_LABELS: Mapping[str, str] = {}
+NO_NUMBERS: Mapping[str, float] = {}
 
 
 class Scheduler(StrEnum):
@@ -24,6 +25,17 @@ class Scheduler(StrEnum):
     PRIORITY = "priority"
     FAIR_SHARE = "fair_share"
     ROUND_ROBIN = "round_robin"
+
+
+class ShareBy(StrEnum):
+    """Who has a share of a pool under fair share."""
+
+    JOB = "job"
+    USER = "user"
+
+
+HALF_LIFE = 7 * 86_400.0
+"""Seconds after which use counts half for the shares of users."""
 
 
 class Fitting(StrEnum):
@@ -60,12 +72,18 @@ class Pool:
             robin never.
         fitting: See `Fitting`.
         heterogeneous: Whether a task on several agents may have more slots on one than on another.
+        share_by: Whose shares the fair share scheduler goes by.
+        half_life: For shares of users: seconds after which use counts half; 0: use does not count.
+        weights: For shares of users: those of users whose weight is not 1.
     """
 
     scheduler: Scheduler = Scheduler.PRIORITY
     preemption: bool = False
     fitting: Fitting = Fitting.BEST
     heterogeneous: bool = False
+    share_by: ShareBy = ShareBy.JOB
+    half_life: float = HALF_LIFE
+    weights: Mapping[str, float] = field(default_factory=lambda: NO_NUMBERS, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +103,7 @@ class Agent:
         host_memory: Bytes of main memory that they may request together.
         runtimes: How it can run tasks: process, docker.
         serves_user: The one user whose tasks it runs; None for any user.
+        enforces: What it can enforce of a policy, as its pool declares and it has attested.
     """
 
     id: str
@@ -99,6 +118,7 @@ class Agent:
     host_memory: int = UNBOUNDED
     runtimes: frozenset[str] = frozenset({"process", "docker"})
     serves_user: str | None = None
+    enforces: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +154,7 @@ class Constraints(NamedTuple):
         labels: (name, value) of labels that all agents must have.
         required: Rules that must hold for their labels.
         preferred: Rules that should hold for them, but no task waits for that.
+        requires: What they must be able to enforce of a policy.
     """
 
     slot_type: str = ""
@@ -142,6 +163,7 @@ class Constraints(NamedTuple):
     labels: frozenset[tuple[str, str]] = frozenset()
     required: frozenset[LabelRule] = frozenset()
     preferred: frozenset[Preference] = frozenset()
+    requires: frozenset[str] = frozenset()
 
 
 ANYWHERE = Constraints()
@@ -175,6 +197,9 @@ class SchedulerTask:
             had waited that long, and has had its slots for less time than that.
         came: When it was requested, in seconds, if `requested` is not a time.
         began: Since when it runs, in seconds; None while it waits, or has only just got its slots.
+        evicts: For shares of users: it has waited long enough to take slots from running tasks.
+        protected: For shares of users: it runs, and its minimum run has not ended.
+        saved: For shares of users: when its last checkpoint was committed, in seconds; None: it has none.
     """
 
     id: str
@@ -198,6 +223,9 @@ class SchedulerTask:
     memory: int = 0
     came: float | None = None
     began: float | None = None
+    evicts: bool = True
+    protected: bool = False
+    saved: float | None = None
 
     @property
     def since(self) -> float:
@@ -269,6 +297,8 @@ class Snapshot:
     zero_slot_tasks: int | None = None
     unbound: frozenset[str] = frozenset()
     """Users who may run any number of tasks without slots."""
+    usage: Mapping[str, float] = field(default_factory=lambda: NO_NUMBERS, hash=False)
+    """For shares of users: slot-seconds that each user has used in the pool, faded to now."""
 
 
 class ReasonCode(StrEnum):

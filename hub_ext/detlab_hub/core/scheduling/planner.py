@@ -46,10 +46,11 @@ class Planner:
         gathered: Which tasks release slots for which, as far as that was noted (`releasing`).
         reserved_for: The task which holds a reservation until it is free, if there is one.
         reserved: Number of tasks that do not start but have a reservation.
+        usage: For shares of users: slot-seconds that each user has used of late.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.pool = snapshot.pool
+        self.pool, self.usage = snapshot.pool, snapshot.usage
         self.jobs: Mapping[str, Job] = snapshot.jobs
         self.limits = SlotLimits(snapshot)
         self.agents = snapshot.agents

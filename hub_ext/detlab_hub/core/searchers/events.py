@@ -15,7 +15,10 @@ INVALID_REASONS: frozenset[ExitReason] = frozenset({"invalid_hp", "init_invalid_
 EXACT_RUNGS = HONOURED_LIMIT = BOUNDED_INVALID = LATE = 1
 """The rules from which on: rungs are exact, a limit below the number of brackets holds, invalid points pause, and the
 points of methods with `draws_late` are drawn when trials are placed."""
-RULES = 1
+SCALED = DISQUALIFIED = 2
+"""The rules from which on: violations of constraints are relative to their bounds, and a trial that a policy stops
+while it breaks a constraint counts as infeasible at all rungs that it has passed, so that the next best is promoted."""
+RULES = 2
 """The rules by which new searches decide. A journal names its own, so that it is replayed as it was decided."""
 
 

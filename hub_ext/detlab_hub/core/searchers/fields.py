@@ -111,7 +111,7 @@ class Fields:
     @property
     def objectives(self) -> Objectives:
         """What the search is about."""
-        return Objectives.from_config(self._block)
+        return Objectives.from_config(self._block, self.rules)
 
     def one_of(self, key: str, choices: Sequence[str], default: str) -> str:
         """One of several words.

@@ -102,7 +102,7 @@ class History:
                 one.trial = replace(one.trial, hparams=hparams, later=False)
             case PauseTrial(request_id):
                 self.trials[request_id].phase = "paused"
-                self.trials[request_id].why = self.search.method.explain(request_id)
+                self.trials[request_id].why = self.search.explain(request_id)
             case ResumeTrial(request_id):
                 self.trials[request_id].phase, self.trials[request_id].why = "running", ""
             case StopTrial(request_id, finished, evidence):
@@ -113,4 +113,4 @@ class History:
     def _method_stopped(self, event: Event, request_id: str) -> str:
         if isinstance(event, BudgetSpent):
             return event.reason
-        return self.search.method.explain(request_id) or f"stopped by {self.search.method.name}"
+        return self.search.explain(request_id) or f"stopped by {self.search.method.name}"

@@ -46,13 +46,14 @@ def make_searcher(
         make_space(hyperparameters, fields.require),
         seed,
         policies,
-        objectives=Objectives.from_config(searcher),
+        objectives=Objectives.from_config(searcher, rules),
         starting=fields.starting_points,
         time_metric=searcher.get("time_metric"),
         rules=rules,
         end=SearchEnd.from_config(searcher, Objectives.from_config(searcher).sign),
         distinct=not fields.repeats,
         wanted=fields.optional_count("max_trials"),
+        confirm=bool(searcher.get("confirm")),
     )
 
 

@@ -310,6 +310,16 @@ class SearchMethod(ABC):
         """React to a stopping policy that ended a trial; its `exited` follows once it has terminated."""
         return []
 
+    def disqualified(self, factory: TrialFactory, request_id: str, score: Score) -> list[Decision]:
+        """React to a stopping policy that ended a trial which breaks a constraint: what it scored before is void.
+
+        Args:
+            factory: Makes trials.
+            request_id: The trial.
+            score: Of the report on which it was stopped.
+        """
+        return self.stopped(factory, request_id)
+
     def paused(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """React to a trial that has left its slots after a `PauseTrial`; its checkpoints came before."""
         return []
@@ -345,6 +355,10 @@ class SearchMethod(ABC):
 
     def ended_point(self, request_id: str) -> str | None:
         """Return the trial that stands for the point of one that has ended; None while others of the point run."""
+        return request_id
+
+    def point_of(self, request_id: str) -> str:
+        """Return the trial that stands for the point of another; its own if each point is one trial."""
         return request_id
 
     @property

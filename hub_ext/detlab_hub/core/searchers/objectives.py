@@ -8,11 +8,13 @@ infeasible one, infeasible ones by how far they are off, feasible ones by their 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from detlab_hub.core.searchers.errors import SearcherInputError
+from detlab_hub.core.searchers.events import RULES, SCALED
 
 
 class Score(NamedTuple):
@@ -35,11 +37,27 @@ class MetricBound:
     low: float = -math.inf
     high: float = math.inf
 
-    def violation(self, value: float) -> float:
-        """By how much a value is outside; NaN is outside by an infinite amount."""
+    def violation(self, value: float, *, scaled: bool = False) -> float:
+        """By how much a value is outside; NaN is outside by an infinite amount.
+
+        Args:
+            value: Of the metric.
+            scaled: In units of the range, or of the bound if there is one alone: metrics of any unit can be added up.
+        """
         if math.isnan(value):
             return math.inf
-        return max(self.low - value, value - self.high, 0.0)
+        outside = max(self.low - value, value - self.high, 0.0)
+        if not scaled or outside == 0:
+            return outside
+        # Of numbers at the ends of what a float holds, too: outside is never inside, and not as bad as NaN.
+        return min(max(outside / self._unit(value), sys.float_info.min), sys.float_info.max)
+
+    def _unit(self, value: float) -> float:
+        width = self.high - self.low
+        if 0 < width < math.inf:
+            return width
+        bound = abs(self.low if value < self.low else self.high)
+        return bound if 0 < bound < math.inf else 1.0
 
 
 @dataclass(frozen=True)
@@ -50,14 +68,16 @@ class Objectives:
         sign: 1 if a smaller searcher metric is better, else -1.
         others: Further objectives: name and sign.
         bounds: The constraints.
+        scaled: Whether what breaks one is relative to it; searches of earlier versions add up raw numbers.
     """
 
     sign: float = 1.0
     others: tuple[tuple[str, float], ...] = ()
     bounds: tuple[MetricBound, ...] = ()
+    scaled: bool = True
 
     @classmethod
-    def from_config(cls, searcher: Mapping[str, Any]) -> Self:
+    def from_config(cls, searcher: Mapping[str, Any], rules: int = RULES) -> Self:
         """Read them from a `searcher` block; the first of `metrics` is the searcher metric."""
         metrics = searcher.get("metrics") or [searcher]
         signs = [1.0 if one.get("smaller_is_better", True) else -1.0 for one in metrics]
@@ -70,7 +90,7 @@ class Objectives:
             )
             for name, one in (searcher.get("constraints") or {}).items()
         )
-        return cls(signs[0], others, bounds)
+        return cls(signs[0], others, bounds, rules >= SCALED)
 
     @property
     def names(self) -> list[str]:
@@ -88,7 +108,8 @@ class Objectives:
             listed = ", ".join(repr(name) for name in missing)
             raise SearcherInputError(f"a validation report must carry every metric of the search; it lacks {listed}")
         losses = (self.sign * metric, *(sign * values[name] for name, sign in self.others))
-        return Score(sum((bound.violation(values[bound.name]) for bound in self.bounds), 0.0), losses)
+        broken = (bound.violation(values[bound.name], scaled=self.scaled) for bound in self.bounds)
+        return Score(sum(broken, 0.0), losses)
 
     def worst(self, loss: float) -> Score:
         """Return a score for a trial without one: this loss in each objective, and behind all infeasible ones."""

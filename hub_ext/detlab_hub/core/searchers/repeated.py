@@ -184,6 +184,10 @@ class Repeated(SearchMethod):
         point = self._points[request_id]
         return None if point.running else point.first
 
+    def point_of(self, request_id: str) -> str:
+        """Return the first replica."""
+        return self._points[request_id].first
+
     def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
         """Note why a replica ended; the others continue, and the next one's checkpoints count if its own did."""
         point = self._points[request_id]
@@ -220,13 +224,24 @@ class Repeated(SearchMethod):
 
     def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Stop the other replicas, too."""
+        return self._ended_by_policy(factory, request_id, None)
+
+    def disqualified(self, factory: TrialFactory, request_id: str, score: Score) -> list[Decision]:
+        """Stop the other replicas, too: one that breaks a constraint breaks it for the point."""
+        return self._ended_by_policy(factory, request_id, score)
+
+    def _ended_by_policy(self, factory: TrialFactory, request_id: str, broken: Score | None) -> list[Decision]:
         point = self._points[request_id]
         if request_id in point.stopped:
             return []
         before = bool(point.stopped)
         point.stopped.append(request_id)
         others = self._stop(point, StopTrial(point.first, evidence="another seed of the same point was stopped"))
-        told = [] if before else self._inner.stopped(factory, point.first)
+        told: list[Decision] = []
+        if not before and broken is not None:
+            told = self._inner.disqualified(factory, point.first, broken)
+        elif not before:
+            told = self._inner.stopped(factory, point.first)
         return [*others, *self._repeated(factory, told)]
 
     def paused(self, factory: TrialFactory, request_id: str) -> list[Decision]:

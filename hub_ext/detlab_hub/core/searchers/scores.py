@@ -71,6 +71,71 @@ def insert(entries: list[tuple[Score, str]], score: Score, request_id: str, fron
     return order.index(len(order) - 1)
 
 
+class Confirmation:
+    """Which trial of a search with one objective has won, and the one that trains its point once more.
+
+    Args:
+        wanted: Whether there is to be one.
+
+    Attributes:
+        request_id: That trial; None as long as it is not made.
+        units: Of the time metric, at which it ends; None: its code ends it.
+        notes: What became of it, for people.
+    """
+
+    def __init__(self, *, wanted: bool) -> None:
+        self.wanted = wanted
+        self.request_id: str | None = None
+        self.units: int | None = None
+        self.notes: list[str] = []
+        self._best: dict[str, Score] = {}
+        self._void: set[str] = set()
+        self._confirmed: Score | None = None
+
+    def reported(self, request_id: str, score: Score) -> None:
+        """Take a result of a trial, or of the point that it stands for."""
+        if not self.wanted or score.violation or len(score.losses) > 1 or is_lost(score.losses[0]):
+            return
+        known = self._best.get(request_id)
+        if known is None or key_of(score) < key_of(known):
+            self._best[request_id] = score
+
+    def disqualified(self, request_id: str) -> None:
+        """Let a trial that has come to break a constraint win nothing."""
+        self._void.add(request_id)
+
+    @property
+    def winner(self) -> str | None:
+        """The best feasible trial whose constraints held to its end; of equals the first."""
+        left = {name: score for name, score in self._best.items() if name not in self._void}
+        return min(left, key=lambda name: key_of(left[name])) if left else None
+
+    def told(self, score: Score) -> None:
+        """Take a report of the trial that confirms."""
+        if self._confirmed is None or not self._confirmed.violation:
+            self._confirmed = score
+
+    def ended(self, sign: float, winner: str | None) -> None:
+        """Note what became of it.
+
+        Args:
+            sign: 1 if a smaller metric is better, else -1.
+            winner: Whose point it has trained.
+        """
+        known, found = self._best.get(winner or ""), self._confirmed
+        if known is None or found is None:
+            self.notes.append("the best trial was trained once more, and that trial ended without a result")
+            return
+        was, now = sign * known.losses[0], sign * found.losses[0]
+        kept = "it breaks a constraint" if found.violation else "it keeps the constraints"
+        self.notes.append(f"the best trial was trained once more: {now:.6g}, where it had {was:.6g}; {kept}")
+
+    def state(self) -> list[object]:
+        """Return the whole state as JSON values, for fingerprints."""
+        best = {name: repr(score) for name, score in self._best.items()}
+        return [self.wanted, self.request_id, self.units, best, sorted(self._void), repr(self._confirmed)]
+
+
 def comparable(score: Score) -> Score:
     """Return a score that equals itself wherever it is read again: with infinite losses for those that are lost."""
     return score if all(map(math.isfinite, score.losses)) else score._replace(losses=_clean(score))

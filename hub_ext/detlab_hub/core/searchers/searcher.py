@@ -16,6 +16,7 @@ from detlab.schemas.space import Space
 from detlab_hub.core.searchers.errors import SearcherConfigError, SearcherInputError, SteeringRefused
 from detlab_hub.core.searchers.events import (
     BOUNDED_INVALID,
+    DISQUALIFIED,
     INVALID_REASONS,
     LATE,
     RULES,
@@ -58,6 +59,7 @@ from detlab_hub.core.searchers.hyperparameters import check_space, make_space, u
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
 from detlab_hub.core.searchers.objectives import Objectives, Score, time_of
 from detlab_hub.core.searchers.randomness import PointsAhead, SearchRandom
+from detlab_hub.core.searchers.scores import Confirmation
 from detlab_hub.core.stopping import Report, SearchEnd, StopPolicy
 
 _BY_HAND = "stopped by hand"
@@ -90,6 +92,7 @@ class Searcher:
         end: When the search ends before its trials are used up.
         distinct: Whether no point is tried twice, so that the search ends with the last point of a finite space.
         wanted: Trials that the search was to make, if the space has so many points.
+        confirm: Whether the best trial's point is trained once more, when all others have ended.
     """
 
     def __init__(
@@ -106,6 +109,7 @@ class Searcher:
         end: SearchEnd | None = None,
         distinct: bool = False,
         wanted: int | None = None,
+        confirm: bool = False,
     ) -> None:
         self.method = method
         self._rules = rules
@@ -145,11 +149,13 @@ class Searcher:
         """Whether the space has fewer points than the search was to make trials."""
         self._started = False
         self._shutdown: Shutdown | None = None
+        self._confirmation = Confirmation(wanted=confirm)
+        self._winner: str | None = None
 
     @property
     def trials_total(self) -> int:
         """Trials that the search makes at most, not counting invalid ones that it replaces."""
-        return self.method.budget
+        return self.method.budget + self._confirmation.wanted
 
     @property
     def trials_requested(self) -> int:
@@ -205,7 +211,7 @@ class Searcher:
         Raises:
             SteeringRefused: The trial is unknown.
         """
-        return self.method.promotes_to(self._known(request_id).request_id)
+        return self.method.promotes_to(self._compared(request_id))
 
     def notes(self) -> list[str]:
         """Return what people should know of choices of the method and of how points were drawn; each is shown once."""
@@ -214,7 +220,14 @@ class Searcher:
     @property
     def drawing_notes(self) -> list[str]:
         """Those of how points were drawn, and of why the search has ended early."""
-        return [*self._factory.notes, *([self._exhausted] if self._exhausted else ()), *self._end.notes]
+        exhausted = [self._exhausted] if self._exhausted else []
+        return [*self._factory.notes, *exhausted, *self._end.notes, *self._confirmation.notes]
+
+    def explain(self, request_id: str) -> str:
+        """Return why a trial was created or stopped, in one sentence of the method; empty if it has none."""
+        if request_id == self._confirmation.request_id:
+            return f"trains the point of the best trial, {self._winner}, once more"
+        return self.method.explain(request_id)
 
     def needs_checkpoints(self) -> Set[str]:
         """Return the checkpoints that a trial may still start from."""
@@ -322,10 +335,13 @@ class Searcher:
 
     def _validated(self, event: ValidationReported) -> list[Decision]:
         score = self._objectives.judge(event.metric, event.values)
+        if event.request_id == self._confirmation.request_id:
+            return self._confirmed(event, score)
         self._check_time(event)
         before = self.method.level_of(event.request_id)
         decisions = self.method.validated(self._factory, event.request_id, score, event.time)
-        if decisions or self._policies or self._end.counts or self.method.level_of(event.request_id) != before:
+        remembers = self._policies or self._end.counts or self._confirmation.wanted
+        if decisions or remembers or self.method.level_of(event.request_id) != before:
             self.revision += 1
             self._invalid_in_a_row = 0
         decisions = self._judged(event, score, decisions)
@@ -335,6 +351,8 @@ class Searcher:
         """Return why results that are new end the search: a trial's own, or the means of points."""
         means = self.method.take_means()
         results = [(request_id, score)] if means is None and request_id is not None and score is not None else means
+        for one, it in results or ():
+            self._confirmation.reported(one, it)
         whys = [self._end.reported(one, it.losses[0], feasible=it.violation == 0) for one, it in results or ()]
         return next((why for why in whys if why), None)
 
@@ -352,7 +370,8 @@ class Searcher:
     def _judged(self, event: ValidationReported, score: Score, decisions: list[Decision]) -> list[Decision]:
         """Return the method's decisions, and a policy's stop if the method lets the trial continue."""
         sign = self._objectives.sign
-        report = Report(event.request_id, score.losses[0], event.metric, event.time, sign, event.elapsed)
+        more = sign, event.elapsed, event.values
+        report = Report(event.request_id, score.losses[0], event.metric, event.time, *more)
         told = [(place, policy, policy.reported(report)) for place, policy in enumerate(self._policies)]
         said = [(place, policy, f"{why} ({policy.name})") for place, policy, why in told if why is not None]
         stopped = any(isinstance(one, StopTrial) and one.request_id == event.request_id for one in decisions)
@@ -364,12 +383,59 @@ class Searcher:
         dry = {(place, event.request_id): why for place, policy, why in said if policy.dry_run}
         noted = [WouldStop(event.request_id, where + why) for key, why in dry.items() if key not in self._noted]
         self._noted.update(dry)
-        return [*decisions, *noted, *(self._stop(event.request_id, evidence) if evidence else ())]
+        return [*decisions, *noted, *(self._stop(event.request_id, evidence, score) if evidence else ())]
 
-    def _stop(self, request_id: str, evidence: str) -> list[Decision]:
-        """Stop a trial that its method would have let continue."""
+    def _stop(self, request_id: str, evidence: str, score: Score | None = None) -> list[Decision]:
+        """Stop a trial that its method would have let continue.
+
+        Args:
+            request_id: The trial.
+            evidence: Why, for people.
+            score: Of the report on which a policy stops it.
+        """
         self._stopped.add(request_id)
-        return [StopTrial(request_id, evidence=evidence), *self.method.stopped(self._factory, request_id)]
+        stop = StopTrial(request_id, evidence=evidence)
+        if request_id == self._confirmation.request_id:
+            return [stop]
+        if score is None or not score.violation or self._rules < DISQUALIFIED:
+            return [stop, *self.method.stopped(self._factory, request_id)]
+        self._confirmation.disqualified(self.method.point_of(request_id))
+        return [stop, *self.method.disqualified(self._factory, request_id, score)]
+
+    # --- the winner once more
+
+    def _confirm(self) -> list[Decision]:
+        """Create the trial that trains the best trial's point once more, if there is to be one and there is a best."""
+        confirmation, winner = self._confirmation, self._confirmation.winner
+        if not confirmation.wanted or confirmation.request_id is not None or self._spent or winner is None:
+            return []
+        self._winner = winner
+        confirmation.units = max(self.method.units_of(winner), default=None)
+        made = self._factory.at(dict(self._requested[winner].hparams))
+        confirmation.request_id = made.request_id
+        return self._record([made])
+
+    def _confirmed(self, event: ValidationReported, score: Score) -> list[Decision]:
+        """Take a report of that trial, of which the method knows nothing."""
+        confirmation = self._confirmation
+        confirmation.told(score)
+        self.revision += 1
+        decisions: list[Decision] = []
+        done = confirmation.units is not None and event.time is not None and event.time >= confirmation.units
+        if done and event.request_id not in self._stopped:
+            self._stopped.add(event.request_id)
+            decisions = [StopTrial(event.request_id, finished=True)]
+        return self._record(self._judged(event, score, decisions))
+
+    def _compared(self, request_id: str) -> str:
+        """Return a trial that the method knows.
+
+        Raises:
+            SteeringRefused: It is unknown, or the one that trains the winner once more.
+        """
+        if self._known(request_id).request_id == self._confirmation.request_id:
+            raise SteeringRefused("the trial trains the best point once more: it is compared with no other")
+        return request_id
 
     def _left(self, request_id: str) -> list[Decision]:
         if request_id not in self._paused:
@@ -414,7 +480,7 @@ class Searcher:
             case PromotionRequested(request_id, _, to):
                 if to is not None and to != self.promotes_to(request_id):
                     raise SteeringRefused(f"the trial cannot be promoted to {to} {self._time_metric or 'units'}")
-                decided = self.method.promoted(self._factory, self._known(request_id).request_id)
+                decided = self.method.promoted(self._factory, self._compared(request_id))
             case Continued():
                 self._invalid_in_a_row = 0
                 decided = self.method.continued(self._factory)
@@ -428,7 +494,7 @@ class Searcher:
         if self._spent:
             raise SteeringRefused(f"the search is over: {self._spent}")
         for request_id in request_ids:
-            lost = self._known(request_id).later and request_id in self._closed
+            lost = self._known(self._compared(request_id)).later and request_id in self._closed
             if lost or request_id not in self._shares:
                 raise SteeringRefused(f"trial {request_id} has no valid hyperparameters to train with")
         ended = [request_id for request_id in request_ids if request_id in self._closed]
@@ -492,7 +558,7 @@ class Searcher:
         return self._stop(request_id, f"stopped by {author}" if author else _BY_HAND)
 
     def _checkpointed(self, event: CheckpointCommitted) -> list[Decision]:
-        if not self.method.wants_checkpoints:
+        if not self.method.wants_checkpoints or event.request_id == self._confirmation.request_id:
             return []
         self.revision += 1
         return self._record(
@@ -527,6 +593,8 @@ class Searcher:
             self._cancels.add(request_id)
         else:
             self._failures.add(request_id)
+        if request_id == self._confirmation.request_id:
+            return []
         decisions = self._record(self.method.exited_early(self._factory, request_id, event.reason))
         return decisions + self._paused_for_invalid(event)
 
@@ -551,6 +619,9 @@ class Searcher:
         if request_id in self._shares:
             self._invalid_in_a_row = 0
         self.revision += 1
+        if request_id == self._confirmation.request_id:
+            self._confirmation.ended(self._objectives.sign, self._winner)
+            return self._or_over([])
         decisions = self.method.exited(self._factory, request_id)
         why = self._reached() or self._in_vain(request_id)
         return self._or_over(self._record(decisions, why))
@@ -563,6 +634,8 @@ class Searcher:
         if self._exhausted:
             decisions += self._left_behind()
         if requested == len(self._closed) and not self._tickets and self.waits_for is None:
+            if again := self._confirm():
+                return decisions + again
             self._shutdown = self.method.verdict or Shutdown(
                 cancel=len(self._cancels) >= requested, failure=len(self._failures) >= requested
             )
@@ -642,6 +715,7 @@ class Searcher:
             "placed": sorted(self._placed),
             "exhausted": self._exhausted,
             "end": self._end.state(),
+            "confirmation": self._confirmation.state(),
             "created": sorted(self._created),
             "closed": sorted(self._closed),
             "exits": sorted(self._exits),

@@ -59,31 +59,40 @@ class Threshold(StopPolicy):
     """Stop at a metric outside of `lower` and `upper`, from report number `after` on.
 
     On the good side a goal is reached, on the bad side the trial is given up: both save the rest of the training.
+
+    Args:
+        lower: Smallest value that lets it continue; None for no limit.
+        upper: Likewise the largest.
+        after: The first report that counts.
+        metric: Which metric of the search; None for the searcher's.
     """
 
     name = "threshold"
     Config: ClassVar[type[StoppingBlock]] = ThresholdStopping
 
-    def __init__(self, lower: float | None, upper: float | None, after: int = 1) -> None:
+    def __init__(self, lower: float | None, upper: float | None, after: int = 1, metric: str | None = None) -> None:
         self._lower = lower
         self._upper = upper
         self._after = after
+        self._metric = metric
         self._count: dict[str, int] = {}
 
     @classmethod
     def from_config(cls, entry: Mapping[str, Any]) -> Self:
         """Make the policy that an entry of `stopping` describes."""
-        return cls(entry.get("lower"), entry.get("upper"), int(entry.get("after") or 1))
+        return cls(entry.get("lower"), entry.get("upper"), int(entry.get("after") or 1), entry.get("metric"))
 
     def reported(self, report: Report) -> str | None:
         """Compare with the limits; a metric that is not a number is outside of none."""
         count = self._count[report.request_id] = self._count.get(report.request_id, 0) + 1
         if count < self._after:
             return None
-        if self._lower is not None and report.metric < self._lower:
-            return f"{shown(report.metric)} is below {shown(self._lower)}"
-        if self._upper is not None and report.metric > self._upper:
-            return f"{shown(report.metric)} is above {shown(self._upper)}"
+        value = report.metric if self._metric is None else report.values.get(self._metric, report.metric)
+        named = f"{self._metric} " if self._metric else ""
+        if self._lower is not None and value < self._lower:
+            return f"{named}{shown(value)} is below {shown(self._lower)}"
+        if self._upper is not None and value > self._upper:
+            return f"{named}{shown(value)} is above {shown(self._upper)}"
         return None
 
     def state(self) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf.blocks.stopping import StoppingBlock
@@ -21,6 +21,7 @@ class Report:
         time: The value of the searcher's `time_metric`, None where the report has none.
         sign: 1 if smaller is better, else -1: `metric` is `sign * loss`.
         elapsed: Seconds that the trial has run until the report; None if unknown.
+        values: The other metrics of the search in the same report, by name: further objectives and constraints.
     """
 
     request_id: str
@@ -29,6 +30,7 @@ class Report:
     time: float | None
     sign: float = 1.0
     elapsed: float | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 class StopPolicy(ABC):

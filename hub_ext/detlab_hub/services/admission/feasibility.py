@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem, ResourcesError
 from detlab.schemas.runtimes import ANY, KNOWN, takes_image
+from detlab.schemas.wire.governance.capabilities import required_by
 from detlab_hub.backends.base import BatchSystem
 from detlab_hub.backends.instances.configuration import largest_growth, like_of
 from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, SchedulerTask, Snapshot, schedule
@@ -60,6 +61,7 @@ class Requirements:
         fixed: Whether it was submitted already, so that its slots can no longer be lowered.
         slots_per_node: Slots of each node of a batch system, if it says so.
         workspace_id: Where it is to lie, for its quota.
+        requires: What the pool must enforce of a policy.
     """
 
     user: str
@@ -74,6 +76,7 @@ class Requirements:
     fixed: bool = False
     slots_per_node: int | None = None
     workspace_id: int | None = None
+    requires: frozenset[str] = frozenset()
 
 
 def of_trial(
@@ -92,6 +95,7 @@ def of_trial(
         single_node=is_single_node(False, request_fields(config)["constraints"]),
         slots_per_node=(config.get("slurm") or {}).get("slots_per_node"),
         workspace_id=workspace_id,
+        requires=required_by(config),
     )
 
 
@@ -111,6 +115,7 @@ def of_task(
         single_node=is_single_node(True, request_fields(config)["constraints"]),
         slots_per_node=(config.get("slurm") or {}).get("slots_per_node"),
         workspace_id=workspace_id,
+        requires=required_by(config),
     )
 
 
@@ -140,8 +145,21 @@ async def check(context: ServiceContext, required: Requirements) -> list[Problem
         ConfigError: There is no such pool; or it runs in a container, and no agent that could run it has a kind of
             slots that it names an image for.
     """
-    now = context.clock()
     pool = pool_for(context.settings, required.resources, required.slots)
+    return [*_unenforced(required, pool), *await _room_for(context, required, pool)]
+
+
+def _unenforced(required: Requirements, pool: PoolConfig) -> list[Problem]:
+    """Warn about a policy that the pool does not enforce: an administrator may declare more, or move it."""
+    missing = pool.governance.lacks(required.requires)
+    if not missing:
+        return []
+    said = f"pool {pool.name} does not enforce {', '.join(missing)}: {required.what} waits there"
+    return [Problem(WHERE, said, "choose another pool: det pool list shows what each enforces", "warning")]
+
+
+async def _room_for(context: ServiceContext, required: Requirements, pool: PoolConfig) -> list[Problem]:
+    now = context.clock()
     there = context.present.of(pool.name, (node for node in context.backend.nodes(now) if node.pool == pool.name))
     bound = required.user, required.groups, required.slots, required.workspace_id
     over = await context.read(lambda s: quotas.never(s, *bound))
@@ -269,7 +287,7 @@ def _alone_on(agents: Sequence[Agent], required: Requirements, pool: PoolConfig)
         single_node=required.single_node,
         user=required.user,
         groups=required.groups,
-        constraints=constraints_of(asked["constraints"]),
+        constraints=constraints_of(asked["constraints"])._replace(requires=frozenset()),  # attested any time
         runtime=required.runtime,
         millicpus=asked["millicpus"],
         memory=asked["memory"],

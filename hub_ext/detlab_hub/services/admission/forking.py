@@ -6,7 +6,7 @@ give secrets of their own. What the cluster or the workspace gives to every conf
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,8 @@ from detlab_hub.services.base.warm_start import as_asked
 
 FORKED_FROM = "forked_from"
 """Key of `ExperimentRow.source`, which no client sets."""
-_STORAGE = "checkpoint_storage"
+_STORAGE, _ENVIRONMENT = "checkpoint_storage", "environment"
+_REGISTRY = (_ENVIRONMENT, "registry_auth")
 _ADDRESSES = frozenset({"account_url", "endpoint_url"})
 
 
@@ -81,21 +82,25 @@ def code_gone(forked: ForkedExperiment | None) -> BundleError:
 
 
 def with_secrets(
-    raw: Any, forked: ForkedExperiment | None, given: Mapping[str, Any], default_storage: Mapping[str, Any] | None
+    raw: Any,
+    forked: ForkedExperiment | None,
+    blocks: Callable[[str], Iterator[Mapping[str, Any]]],
+    default_storage: Mapping[str, Any] | None,
 ) -> tuple[Any, list[Problem]]:
     """Return a config with secrets instead of masks, and what is wrong with the masks that are left.
 
     Args:
         raw: The config as it was written.
         forked: The experiment whose config it began as.
-        given: What the workspace gives.
+        blocks: Yields the blocks of a key that its template, workspace, pool and cluster give.
         default_storage: The `checkpoint_storage` that the cluster gives.
     """
     _, safe = structure.inspect(raw)  # aliases may spell out without end; the check refuses such a config
     if not safe or not isinstance(raw, Mapping) or not (masks := list(_masks(raw))):
         return raw, []
     made: Any = _copied(raw)
-    made, masks = _without_given(made, masks, [given.get(_STORAGE), default_storage])
+    made, masks = _without_given(made, masks, [*blocks(_STORAGE), default_storage])
+    made, masks = _without_registry(made, masks, blocks(_ENVIRONMENT))
     problems = []
     shown = {} if forked is None else masked_config(forked.config)
     for place in masks:
@@ -127,6 +132,25 @@ def _without_given(
             del block[key]
         masks = [place for place in masks if place not in mine]
     return config, list(masks)
+
+
+def _without_registry(
+    config: Any, masks: Sequence[Path], sources: Iterator[Mapping[str, Any]]
+) -> tuple[Any, list[Path]]:
+    """Remove the credentials of a registry if they are those that are given to every config, which then gives them."""
+    shown = _at(config, _REGISTRY)
+    same = shown is not None and any(
+        _at(masked_config({_ENVIRONMENT: dict(one)}), _REGISTRY) == _filled(shown) for one in sources
+    )
+    if not same:
+        return config, list(masks)
+    del config[_ENVIRONMENT][_REGISTRY[-1]]
+    return config, [place for place in masks if place[:2] != _REGISTRY]
+
+
+def _filled(block: Any) -> Any:
+    """Return what a block says, without what a resolved config has as null."""
+    return {key: value for key, value in block.items() if value is not None} if isinstance(block, Mapping) else block
 
 
 def _masks(value: Any, place: Path = ()) -> Iterator[Path]:

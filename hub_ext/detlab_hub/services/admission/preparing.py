@@ -18,14 +18,19 @@ from detlab.schemas import expconf
 from detlab.schemas.expconf.blocks.environment import DEVICE_KINDS
 from detlab.schemas.expconf.checks.search_costs import too_many_at_once
 from detlab.schemas.runtimes import DOCKER, takes_image
-from detlab.schemas.wire import CreateExperiment, ProblemView
+from detlab.schemas.wire import CreateExperiment, GivenView, ProblemView
+from detlab_hub.core.scheduling import DEFAULT_PRIORITY
 from detlab_hub.core.searchers import Searcher, SearcherConfigError, make_searcher
 from detlab_hub.services.admission.bundles import may_use
+from detlab_hub.services.admission.configs.layers import ConfigLayers, with_sources
 from detlab_hub.services.admission.forking import ForkedExperiment, with_secrets
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.parts import EXPERIMENT
+from detlab_hub.services.base.configs.rules import ConfigRules
 from detlab_hub.services.base.references import entrypoint_words, too_many
 from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.base.warm_start import check_results, check_source
+from detlab_hub.services.lifecycle.rows import slots_per_trial
 
 MAX_SEED = 2**31 - 1
 _AT_ONCE = "max_concurrent_trials"
@@ -38,6 +43,8 @@ class PreparedConfig:
 
     config: dict[str, Any]
     warnings: list[Problem] = field(default_factory=list)
+    given: list[GivenView] = field(default_factory=list)
+    """What its submitter has not said: of its template, workspace, pool, cluster and config policies."""
 
     @property
     def warning_views(self) -> list[ProblemView]:
@@ -50,7 +57,7 @@ def prepare(
     settings: Settings,
     draw: random.Random,
     read: tuple[Any, list[Problem]] | None = None,
-    given: dict[str, Any] | None = None,
+    layers: ConfigLayers | None = None,
     forked: ForkedExperiment | None = None,
 ) -> PreparedConfig:
     """Check and complete a config; open values are drawn.
@@ -60,33 +67,29 @@ def prepare(
         settings: Of the master.
         draw: For open values.
         read: The config as `raw_of` has read it.
-        given: What its workspace gives: it passes the same checks as what the config says.
+        layers: What it is laid between: that passes the same checks as what the config says.
         forked: The experiment as whose copy it began, with the secrets that are masks in the copy.
 
     Raises:
-        ConfigError: With every mistake, and the warnings.
+        ConfigError: With every mistake, and the warnings; or a config policy does not allow it.
     """
+    layers = layers or ConfigLayers(settings, ConfigRules(EXPERIMENT))
     raw, problems = raw_of(request) if read is None else read
     if not isinstance(raw, dict):
         raise ConfigError(problems or expconf.check(raw, complete=True))
-    raw, masks = with_secrets(raw, forked, given or {}, settings.default_checkpoint_storage)
+    raw, masks = with_secrets(raw, forked, layers.blocks, settings.default_checkpoint_storage)
     problems += masks
-    if given:
-        _refuse(problems + expconf.check(raw))  # merge trusts its input
-        raw = expconf.merge(raw, given)
-    if settings.default_checkpoint_storage:
-        _refuse(problems + expconf.check(raw))  # merge trusts its input
-        # A block that only says what to keep takes its place from the cluster's default.
-        raw = expconf.merge(raw, {"checkpoint_storage": settings.default_checkpoint_storage})
-    problems += expconf.check(raw, complete=True)
+    _refuse(problems + expconf.check(raw))  # merge trusts its input
+    raw, given = _laid(raw, layers)
+    problems += with_sources(expconf.check(raw, complete=True), given)
     _refuse(problems)
     parsed = expconf.parse(raw, complete=True)
     runtime = parsed.runtime or settings.default_runtime
     problems += expconf.unsupported_keys(parsed, runtime=runtime)
-    given = raw.get("environment") or {}
-    if takes_image(runtime) and "image" not in given:
+    environment = raw.get("environment") or {}
+    if takes_image(runtime) and "image" not in environment:
         if settings.default_image:
-            raw = {**raw, "environment": {**given, "image": dict(settings.default_image)}}
+            raw = {**raw, "environment": {**environment, "image": dict(settings.default_image)}}
         elif runtime == DOCKER:
             hint = "name one, or ask the operator for c.DetHub.default_image"
             problems.append(Problem("environment.image", "is required for containers on this cluster", hint))
@@ -98,6 +101,9 @@ def prepare(
         asked = (raw.get("environment") or {}).get("image")
         config["environment"]["image"] = {} if asked is None else named_images(asked)
     _draw_open(config, draw)
+    pool = settings.pools.of(settings.pools.named(config["resources"]["resource_pool"], slots_per_trial(config)))
+    given += layers.rules.complete(config, DEFAULT_PRIORITY if pool is None else pool.priority)
+    layers.rules.check(config)
     try:
         made = _searcher(config)
         if config.get("unmanaged"):
@@ -109,7 +115,18 @@ def prepare(
         place = path if message and path.startswith(("searcher", "hyperparameters", "stopping")) else "searcher"
         problems.append(Problem(place, message if place == path else str(error)))
     _refuse(problems)
-    return PreparedConfig(config, [problem for problem in expconf.in_order(problems) if problem.level == "warning"])
+    warnings = [problem for problem in expconf.in_order(problems) if problem.level == "warning"]
+    return PreparedConfig(config, warnings, given)
+
+
+def _laid(raw: dict[str, Any], layers: ConfigLayers) -> tuple[dict[str, Any], list[GivenView]]:
+    """Return a config between its layers and the config policies, and what was given to it."""
+    laid, storage = layers.under(raw, slots_per_trial), layers.settings.default_checkpoint_storage
+    if storage:
+        # A block that only says what to keep takes its place from the cluster's default.
+        laid.config = expconf.merge(laid.config, {"checkpoint_storage": storage})
+    made, fixed = layers.rules.over(laid.config)
+    return made, [*laid.views, *fixed]
 
 
 def _searcher(config: dict[str, Any]) -> Searcher:

@@ -14,10 +14,18 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, NotFound
 from detlab.pasted import word
-from detlab.schemas.jobwire import QuotaList, QuotaRequest, QuotaTo, QuotaView, StorageQuotaView, WorkspaceQuotaView
+from detlab.schemas.jobwire import (
+    COST_ONLY,
+    QuotaList,
+    QuotaRequest,
+    QuotaTo,
+    QuotaView,
+    StorageQuotaView,
+    WorkspaceQuotaView,
+)
 from detlab.schemas.wire.storage import size_text
 from detlab_hub.core.rights import ObjectKind
-from detlab_hub.services.admission import storage_quotas
+from detlab_hub.services.admission import cost_caps, storage_quotas
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import check_administers, person, workspace_for
 from detlab_hub.services.base.callers import Caller
@@ -36,7 +44,10 @@ class Quotas(Service):
 
     async def list(self, caller: Caller) -> QuotaList:
         """Return the quotas with their usage: all to administrators, else those that apply to the caller."""
-        return await self._context.read(lambda s: _list(s, caller))
+        now, currency = self._context.clock(), self._context.settings.currency
+        caps = await self._context.read(lambda s: cost_caps.views(s, caller, now))
+        found = await self._context.read(lambda s: _list(s, caller))
+        return found.model_copy(update={"costs": caps, "currency": currency})
 
     async def put(self, caller: Caller, request: QuotaRequest) -> QuotaList:
         """Set or replace a quota. It ends no task and removes nothing.
@@ -47,6 +58,8 @@ class Quotas(Service):
         """
 
         def put(unit: UnitOfWork) -> str | None:
+            if request.kind in COST_ONLY:
+                return cost_caps.put(unit, caller, request)
             if request.kind == WORKSPACE:
                 return _set_of_workspace(unit.session, caller, request.name, request.slots)
             done = [
@@ -57,12 +70,16 @@ class Quotas(Service):
                 )
                 if amount is not None
             ]
+            if request.cost is not None:
+                done.append(cost_caps.put(unit, caller, request))
             return "; ".join(one for one in done if one is not None) or None
 
         return await self._change(caller, "quota.set", request, put)
 
-    async def remove(self, caller: Caller, to: QuotaTo, what: Literal["slots", "storage"] | None = None) -> QuotaList:
-        """Remove a quota of slots, of bytes, or both.
+    async def remove(
+        self, caller: Caller, to: QuotaTo, what: Literal["slots", "storage", "cost"] | None = None
+    ) -> QuotaList:
+        """Remove a quota of slots or of bytes, a cap of cost, or all of them.
 
         Raises:
             Forbidden: The caller is not an administrator.
@@ -72,10 +89,14 @@ class Quotas(Service):
 
         def remove(unit: UnitOfWork) -> str | None:
             if to.kind == WORKSPACE:
-                if what == "storage" or workspace_for(unit.session, caller, to.name).quota is None:
+                if what in ("storage", "cost") or workspace_for(unit.session, caller, to.name).quota is None:
                     raise NotFound(f"the workspace {to.name[:300]!r} has no quota{of}", hint="det quota list")
                 return _set_of_workspace(unit.session, caller, to.name, None)
-            if not jobs.remove_quota(unit.session, to.kind, to.name, what):
+            capped = what in (None, "cost") and cost_caps.remove(unit, to)
+            gone = (
+                what != "cost" and to.kind not in COST_ONLY and jobs.remove_quota(unit.session, to.kind, to.name, what)
+            )
+            if not gone and not capped:
                 raise NotFound(f"the {to.kind} {to.name!r} has no quota{of}", hint="det quota list")
             return f"no quota{of} any more"
 

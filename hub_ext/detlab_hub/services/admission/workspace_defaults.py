@@ -6,19 +6,17 @@ send credentials elsewhere or name a path of the nodes is set by administrators 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy.orm import Session
-
-from detlab.errors import ConfigError, Forbidden, NotFound, Problem
+from detlab.errors import ConfigError, Forbidden, Problem
 from detlab.schemas import expconf
-from detlab.schemas.wire import GivenView
+from detlab.schemas.expconf import container_defaults
 from detlab.schemas.wire.workspaces import WorkspaceDefaults
 from detlab_hub.core.rights import ObjectKind
-from detlab_hub.services.admission.destinations import destination_of
 from detlab_hub.services.base.access import administers
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.parts import masked, unmasked
 from detlab_hub.services.base.masking import masked_lineage, masked_storage
 from detlab_hub.services.base.settings import Settings
 from detlab_hub.store.tables import WorkspaceRow
@@ -50,6 +48,11 @@ def check_defaults(caller: Caller, before: WorkspaceDefaults, wanted: WorkspaceD
     if masked_storage(wanted.checkpoint_storage) != wanted.checkpoint_storage:
         hint = "all members could read it: the nodes' own credentials are used, or those of each config"
         problems.append(Problem("defaults.checkpoint_storage", "holds a credential", hint))
+    if wanted.task_container_defaults:
+        problems += [
+            Problem(f"defaults.task_container_defaults.{one.path}", one.message, one.hint)
+            for one in container_defaults.read(wanted.task_container_defaults)[1]
+        ]
     given = {"environment": wanted.environment}
     if masked_lineage(given) != given:
         hint = "all members could read it: `data.secrets` of each config is masked"
@@ -65,8 +68,21 @@ def _check_admins_own(before: WorkspaceDefaults, wanted: WorkspaceDefaults) -> N
     hint = "An administrator of the cluster may set it: det workspace set-defaults"
     if wanted.environment != before.environment:
         raise Forbidden("only administrators of the cluster may set the environment that a workspace gives", hint=hint)
-    block = wanted.checkpoint_storage
-    if not block or block == before.checkpoint_storage:
+    if wanted.task_container_defaults != before.task_container_defaults:
+        raise Forbidden(
+            "only administrators of the cluster may set the task_container_defaults of a workspace", hint=hint
+        )
+    check_storage(wanted.checkpoint_storage, before.checkpoint_storage)
+
+
+def check_storage(block: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> None:
+    """Check that admins of a workspace may have its members store there.
+
+    Raises:
+        Forbidden: Only administrators of the cluster may.
+    """
+    hint = "An administrator of the cluster may set it"
+    if not block or block == before:
         return
     allowed = _BUCKETS.get(str(block.get("type")))
     beyond = sorted(block.keys() - (allowed or set()))
@@ -94,37 +110,30 @@ def defaults_of(row: WorkspaceRow) -> WorkspaceDefaults:
     return WorkspaceDefaults.model_validate(known)
 
 
-def given_by(s: Session, caller: Caller, raw: Any) -> tuple[dict[str, Any], str]:
-    """Return the part of a config that the workspace gives which it names, and what the workspace is called.
+def container_defaults_of(row: WorkspaceRow) -> dict[str, Any]:
+    """Return the `task_container_defaults` of a workspace as a part of a config."""
+    return container_defaults.read(defaults_of(row).task_container_defaults)[0]
 
-    Of a config that names none for this caller, nothing: it is refused later, with all that is wrong with it.
+
+def shown_defaults(row: WorkspaceRow) -> WorkspaceDefaults:
+    """Return the defaults of a workspace as its members see them, without the credentials of a registry."""
+    found = defaults_of(row)
+    return found.model_copy(update={"task_container_defaults": _masked(found.task_container_defaults)})
+
+
+def with_secrets_of(before: WorkspaceDefaults, wanted: WorkspaceDefaults) -> WorkspaceDefaults:
+    """Return defaults that were written over the view of earlier ones, with the credentials of these.
+
+    Raises:
+        ConfigError: A mask is left.
     """
-    if not isinstance(raw, dict) or not all(isinstance(raw.get(key) or "", str) for key in ("workspace", "project")):
-        return {}, ""
-    try:
-        place = destination_of(s, caller, raw)
-    except (ConfigError, Forbidden, NotFound):
-        return {}, ""
-    if place.workspace is None:
-        return {}, ""
-    return config_of(defaults_of(place.workspace)), place.reference or "Uncategorized"
+    made = unmasked({"environment": wanted.task_container_defaults}, {"environment": before.task_container_defaults})
+    return wanted.model_copy(update={"task_container_defaults": made["environment"]})
 
 
-def given_views(raw: Mapping[str, Any], given: Mapping[str, Any], workspace: str) -> list[GivenView]:
-    """Return which values the workspace gives to a config that does not have them, credentials masked."""
-    shown = {**given, "checkpoint_storage": masked_storage(given.get("checkpoint_storage") or {})}
-    return [
-        GivenView(path=path, value=value, source=f"workspace {workspace}") for path, value in _lacking(raw, shown, "")
-    ]
-
-
-def _lacking(raw: Any, given: Mapping[str, Any], at: str) -> Iterator[tuple[str, Any]]:
-    for key, value in given.items():
-        mine = raw.get(key) if isinstance(raw, Mapping) else None
-        if isinstance(value, Mapping):
-            yield from _lacking(mine, value, f"{at}{key}.")
-        elif mine is None or isinstance(value, list):
-            yield f"{at}{key}", value
+def _masked(defaults: dict[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = masked({"environment": defaults})["environment"]
+    return shown
 
 
 def storage_place(defaults: WorkspaceDefaults) -> dict[str, Any]:

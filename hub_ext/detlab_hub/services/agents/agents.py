@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -22,11 +24,11 @@ from detlab.schemas.wire import (
     TokenReply,
 )
 from detlab_hub.backends.base import Node
-from detlab_hub.backends.connection import AgentBackend, Send
+from detlab_hub.backends.connection import AgentBackend, AgentConnection, Send
 from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.admission import instance_records, log_rate
 from detlab_hub.services.agents import drains, removed
-from detlab_hub.services.agents.arrivals import Arrivals, check_protocol
+from detlab_hub.services.agents.arrivals import NONCE_BYTES, Arrivals, check_protocol
 from detlab_hub.services.agents.connection import AgentSession, lose, node_id
 from detlab_hub.services.agents.many_nodes import ManySessions
 from detlab_hub.services.base import audit
@@ -120,6 +122,7 @@ class Agents(Service):
                 "last_seen": row.last_seen if heard is None else heard,
                 "refused": self._connections.refused.get(row.id) if administers(caller, ObjectKind.AGENT) else None,
                 "note": self._connections.note_of(row.id),
+                **_governance(self._connections.connection_of(row.id), now),
             }
         )
 
@@ -276,7 +279,19 @@ class Agents(Service):
         """Tell every agent that this master is alive."""
         now = self._context.clock()
         for connection in self._connections.connected():
-            connection.send(Heartbeat(time=now))
+            nonce, attested = "", connection.attested
+            if attested.agent_id == connection.agent_id and attested.is_due(now):
+                nonce = attested.challenge(secrets.token_hex(NONCE_BYTES), now)
+            connection.send(Heartbeat(time=now, nonce=nonce))
+
+
+def _governance(connection: AgentConnection | None, now: float) -> dict[str, Any]:
+    """Return what an agent enforces of policies, and whether its attestation counts."""
+    if connection is None:
+        return {}
+    node = connection.node_at(now)
+    attestation = connection.attested.described(now) if connection.governing.attested else "not required"
+    return {"enforces": sorted(node.enforces), "attestation": attestation}
 
 
 def _shown_user(caller: Caller, user: str | None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,12 +12,13 @@ from functools import partial
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden
+from detlab.governance.attestation import attestation_key
 from detlab.schemas.wire import PROTOCOL, Hello, MasterMessage, MoreNodes, Welcome
-from detlab_hub.backends.connection import AgentBackend, AgentConnection, Send, knows_gangs
+from detlab_hub.backends.connection import AgentAttestation, AgentBackend, AgentConnection, Send, knows_gangs
 from detlab_hub.services.admission import instance_records
 from detlab_hub.services.agents.connection import AgentSession, check_key, greet, node_id
 from detlab_hub.services.agents.hello import check_hello
-from detlab_hub.services.agents.many_nodes import ManySessions, check_nodes, each_node, send_to, within
+from detlab_hub.services.agents.many_nodes import ManySessions, check_nodes, each_node, is_spoken_for, send_to, within
 from detlab_hub.services.base.callers import AgentCaller
 from detlab_hub.services.base.context import ServiceContext
 from detlab_hub.services.base.offers import with_shares
@@ -25,6 +27,7 @@ from detlab_hub.services.lifecycle import uids
 
 _log = logging.getLogger(__name__)
 OLDEST_PROTOCOL = 1
+NONCE_BYTES = 16
 NODES_AT_ONCE = 50
 """Nodes of one agent that are connected by one transaction: others wait for no more than that."""
 
@@ -54,7 +57,13 @@ class _Greeting:
     """What is sent to it before it is welcomed."""
 
     def answer(self, welcome: Welcome) -> None:
-        """Send the Welcome first, then what was sent in the meantime; from now on messages go their way."""
+        """Send the Welcome first, then what was sent in the meantime; from now on messages go their way.
+
+        Who speaks for itself, or for others, is challenged to attest what it enforces.
+        """
+        if self.connection is not None and not is_spoken_for(self.agent.agent_id):
+            nonce = self.connection.attested.challenge(secrets.token_hex(NONCE_BYTES), self.connection.last_heartbeat)
+            welcome = welcome.model_copy(update={"nonce": nonce})
         for message in (welcome, *self.early):
             self.send(message)
         if self.connection is not None:
@@ -109,6 +118,8 @@ class Arrivals:
             ]
             made = await self._connect_together(greetings)
             there.sessions |= zip((node for node, _ in some), made, strict=True)
+            for session in made:
+                session.attested_by(there.sessions[""])
 
     async def _connect(self, agent: AgentCaller, hello: Hello, send: Send) -> AgentSession:
         (session,) = await self._connect_together([_Greeting(agent, hello, send)])
@@ -161,6 +172,9 @@ class Arrivals:
             )
         self._check_queue(hello)
         one.connection = self._connections.connect(hello, one.early.append, self._context.clock())
+        key = attestation_key(one.agent.key_hash) if one.agent.key_hash else b""
+        attested = AgentAttestation(one.agent.agent_id, key)
+        one.connection.govern(self._context.settings.pools.governance_in(hello.pool), attested)
         _log.info("agent %s connected: %d slots, %d tasks", hello.agent_id, len(hello.slots), len(hello.tasks))
         if not knows_gangs(hello):
             _log.warning(

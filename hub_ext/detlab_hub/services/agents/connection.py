@@ -22,6 +22,7 @@ from detlab.schemas.wire import (
     TaskStarted,
     Welcome,
 )
+from detlab.schemas.wire.governance.attestation import Attestation
 from detlab_hub.backends.connection import AgentBackend, AgentConnection
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle.allocation import AllocationKillRequested
@@ -75,7 +76,10 @@ class AgentSession:
             case MoreNodes():
                 raise Conflict("an agent whose Hello names no nodes has no more of them")
             case Heartbeat():
-                if message.queue is not None and self._connection.queue_changed(message.queue):
+                changed = message.queue is not None and self._connection.queue_changed(message.queue)
+                if message.attestation is not None:
+                    changed |= self._attested(message.attestation)
+                if changed:
                     await self._context.write(lambda unit: unit.changed_cluster())
             case TaskStarted():
                 await self._context.write(lambda unit: task_started(unit, speaker, message))
@@ -93,6 +97,20 @@ class AgentSession:
         if not self._connections.is_current(self._connection):
             raise Conflict(f"agent {self._connection.agent_id} has another connection, or was lost")
         self._connections.record_heartbeat(self._connection, self._context.clock())
+
+    def _attested(self, said: Attestation) -> bool:
+        """Take an attestation; return whether it changes what the agent enforces."""
+        attested = self._connection.attested
+        changed = attested.answer(said, self._context.settings.cluster_id)
+        if changed:
+            if attested.problem:
+                _log.warning("the attestation of agent %s does not count: %s", attested.agent_id, attested.problem)
+            self._context.scheduler_kick.set()
+        return changed
+
+    def attested_by(self, speaker: AgentSession) -> None:
+        """Let the attestation of the agent that speaks for this node count for it."""
+        self._connection.govern(self._connection.governing, speaker._connection.attested)
 
     async def _exited(self, message: TaskExited, agent_id: str) -> None:
         if message.reason in {REFUSED, MACHINE_RESTARTED}:

@@ -8,12 +8,13 @@ from dataclasses import replace
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden
+from detlab.pasted import word
 from detlab.schemas.wire.artifacts.artifacts import LATEST
 from detlab_hub.core.rights import ACTIONS, Action, ObjectKind, Right, Thing, may, right_of
 from detlab_hub.services.base.access import check_may_ask, no_such, owns, person
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.store.queries import rights
-from detlab_hub.store.queries.registry import artifacts
+from detlab_hub.store.queries.registry import artifacts, naming
 from detlab_hub.store.tables import ArtifactRow, ArtifactVersionRow
 
 _MOST_NAMED = 5
@@ -51,7 +52,7 @@ def artifact_for(s: Session, caller: Caller, name: str, action: Action | None = 
         NotFound: It does not exist, or the caller may not read it: they cannot tell.
         Forbidden: They may read it, and not do that.
     """
-    row = artifacts.named(s, name, person(caller).name)
+    row = naming.named(s, ArtifactRow, name, person(caller).name)
     thing = None if row is None else artifact_things(s, caller, [row])[row.id]
     if row is None or thing is None or right_of(person(caller), thing) < Right.READ:
         raise _none(s, caller, name, exists=row is not None)
@@ -66,7 +67,7 @@ def artifact_for(s: Session, caller: Caller, name: str, action: Action | None = 
 
 def _none(s: Session, caller: Caller, name: str, *, exists: bool) -> Exception:
     visible = rights.visible_artifacts(person(caller))
-    others = [] if exists else artifacts.of_name(s, name, visible, _MOST_NAMED)
+    others = [] if exists else naming.of_name(s, ArtifactRow, name, visible, _MOST_NAMED)
     named = ", ".join(f"{one.owner}/{one.name}" for one in others)
     what = f"you have no artifact {name[:300]!r}" if named else f"there is no artifact {name[:300]!r}"
     hint = f"Others' are named with their owner: {named}" if named else "det artifact list"
@@ -87,10 +88,11 @@ def version_for(s: Session, row: ArtifactRow, named: str) -> ArtifactVersionRow:
     else:
         found = artifacts.with_alias(s, row.id, named)
     if found is None:
+        called = word(f"{row.owner}/{row.name}")
         raise no_such(
             f"artifact {row.name!r} has no version {named[:80]!r}",
             exists=False,
-            hint=f"Versions have numbers from 1 on, and aliases: det artifact describe {row.id}",
+            hint=f"Versions have numbers from 1 on, and aliases: det artifact describe {called}",
         )
     return found
 
@@ -112,7 +114,8 @@ def check_unused(s: Session, ids: Sequence[int], name: str, *, force: bool) -> N
     aliases = sorted({alias for held in artifacts.aliases_of(s, ids).values() for alias in held})
     if not used and not aliases:
         return
-    why = [f"{len({one.run_id for one in used})} runs use it"] if used else []
+    runs = len({one.run_id for one in used})
+    why = [f"{runs} runs use it" if runs > 1 else "a run uses it"] if used else []
     why += [f"aliases point at it: {', '.join(aliases[:10])}"] if aliases else []
     raise Conflict(
         f"{name} is not deleted: {'; '.join(why)}",

@@ -19,7 +19,7 @@ from detlab_hub.services.checkpoints.named_files import remove_artifact
 from detlab_hub.services.tracking.access import Tracker, speaker_of
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import rights
-from detlab_hub.store.queries.registry import artifacts
+from detlab_hub.store.queries.registry import artifacts, naming
 from detlab_hub.store.tables import ArtifactRow
 
 
@@ -110,7 +110,7 @@ class Artifacts(Service):
             check_unused(unit.session, versions, f"artifact {found.name!r}", force=force)
             view = artifact_views(unit.session, [found], caller)[0]
             audit.note(unit, caller, "artifact.delete", f"artifact {found.id}", found.name)
-            artifacts.delete_artifact(unit.session, found)
+            artifacts.delete_artifact(unit.session, found, unit.now)
             return view
 
         async with self._context.artifact_locks.of(row.id):
@@ -136,7 +136,7 @@ def _move(unit: UnitOfWork, caller: Caller, row: ArtifactRow, wanted: EditArtifa
     if wanted.name is not None and wanted.name != row.name:
         artifact_for(s, caller, str(row.id), Action.ARTIFACT_MOVE)
         check_name(wanted.name)
-        if artifacts.of_owner(s, row.owner, wanted.name) is not None:
+        if naming.of_owner(s, ArtifactRow, row.owner, wanted.name) is not None:
             raise Conflict(f"{row.owner} has an artifact {wanted.name!r} already", hint="Choose another name")
         row.name = wanted.name
         changed.append("name")

@@ -6,7 +6,7 @@ What the reader may not see is left out, and nothing behind it is drawn.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sqlalchemy.orm import Session
 
@@ -25,6 +25,7 @@ from detlab_hub.store.tables import (
     ArtifactLinkRow,
     ArtifactRow,
     ArtifactVersionRow,
+    DeletedArtifactLinkRow,
     ExperimentRow,
     ModelRow,
     TrackedRunRow,
@@ -70,6 +71,7 @@ class _Tracer:
     def __init__(self, s: Session, caller: Caller, drawn: LineageDrawing) -> None:
         self._s, self._caller, self._drawn = s, caller, drawn
         self._seen: set[tuple[str, int]] = set()
+        self._gone: set[tuple[str, int, int]] = set()
 
     def back(self, waiting: deque[ArtifactVersionRow]) -> None:
         """Draw the runs that have made versions, what these have used, and so on."""
@@ -96,13 +98,38 @@ class _Tracer:
             artifact = self._s.get_one(ArtifactRow, row.artifact_id)
             shown = artifact_rights(self._s, self._caller, [artifact])[artifact.id] >= Right.READ
             if link.role == role and shown and len(self._drawn.nodes) < MOST_NODES:
-                mine = self._version(row)
-                if role == USED:
-                    self._drawn.edge(node, mine, "uses")
-                else:
-                    self._drawn.edge(mine, node, "logged by")
+                self._edge(self._version(row), node, role)
                 found.append(row)
+        return found + self._deleted(run_id, role, node)
+
+    def _deleted(self, run_id: str, role: str, node: str) -> list[ArtifactVersionRow]:
+        """Draw what a run has made, or used, and is deleted; return the versions that are behind it."""
+        found: list[ArtifactVersionRow] = []
+        for gone in artifacts.deleted_of_run(self._s, run_id, _MOST_LINKS):
+            row = ArtifactRow(id=gone.artifact_id, name=gone.name, owner=gone.owner, workspace_id=gone.workspace_id)
+            shown = artifact_rights(self._s, self._caller, [row])[row.id] >= Right.READ
+            if gone.role != role or not shown or len(self._drawn.nodes) >= MOST_NODES:
+                continue
+            named = f"{reference_of(self._caller, row)}:v{gone.version} (deleted)"
+            mine = self._drawn.node("artifact", named, gone.kind)
+            self._edge(mine, node, role)
+            if (role, gone.artifact_id, gone.version) in self._gone:
+                continue
+            self._gone.add((role, gone.artifact_id, gone.version))
+            other = LOGGED if role == USED else USED
+            links = artifacts.deleted_of(self._s, gone.artifact_id, gone.version, _MOST_LINKS)
+            for behind, run in self._shown_runs(links, other):
+                self._edge(mine, run, other)
+                if other == USED:
+                    self._models(behind, run)
+                found += self.versions_of(behind, role, run)
         return found
+
+    def _edge(self, version: str, run: str, role: str) -> None:
+        if role == USED:
+            self._drawn.edge(run, version, "uses")
+        else:
+            self._drawn.edge(version, run, "logged by")
 
     def _each(self, waiting: deque[ArtifactVersionRow], way: str) -> Iterator[ArtifactVersionRow]:
         """Yield what waits, each once for a direction, while it grows and the graph has room."""
@@ -117,19 +144,26 @@ class _Tracer:
         return self._drawn.node("artifact", f"{reference_of(self._caller, artifact)}:v{row.version}", artifact.kind)
 
     def _runs(self, row: ArtifactVersionRow, role: str) -> list[tuple[str, str]]:
-        links = [one for one in artifacts.links_of(self._s, [row.id], _MOST_LINKS) if one.role == role]
-        readable = readable_runs(self._s, self._caller, [one.run_id for one in links])
+        return self._shown_runs(artifacts.links_of(self._s, [row.id], _MOST_LINKS), role)
+
+    def _shown_runs(
+        self, links: Sequence[ArtifactLinkRow | DeletedArtifactLinkRow], role: str
+    ) -> list[tuple[str, str]]:
+        wanted = [one for one in links if one.role == role]
+        readable = readable_runs(self._s, self._caller, [one.run_id for one in wanted])
         return [
             (one.run_id, self._run(one))
-            for one in links
+            for one in wanted
             if one.run_id in readable and len(self._drawn.nodes) < MOST_NODES
         ]
 
-    def _run(self, link: ArtifactLinkRow) -> str:
+    def _run(self, link: ArtifactLinkRow | DeletedArtifactLinkRow) -> str:
         number = trial_of(link.run_id)
         if number is None or link.experiment_id is None:
             run = self._s.get(TrackedRunRow, link.run_id)
-            return self._drawn.node("run", link.run_id, "" if run is None else run.name)
+            called = "" if run is None else run.name
+            label = called if not called or called.startswith("run-") else f"run {called}"
+            return self._drawn.node("run", link.run_id, f"id {link.run_id[:8]}", label=label)
         trial = self._drawn.node("trial", str(number))
         experiment = self._s.get(ExperimentRow, link.experiment_id)
         name = "" if experiment is None else experiment.name

@@ -170,7 +170,7 @@ class ArtifactVersions(Service):
             check_unused(unit.session, [one.id], said, force=force)
             view = version_view(unit.session, one, caller)
             audit.note(unit, caller, "artifact.delete", f"artifact {found.id}", f"version {one.version}")
-            return view, artifacts.delete_version(unit.session, one)
+            return view, artifacts.delete_version(unit.session, one, unit.now)
 
         async with self._context.artifact_locks.of(row.id):
             view, gone = await self._context.write(delete)

@@ -24,6 +24,7 @@ def artifact_views(s: Session, rows: Sequence[ArtifactRow], caller: Caller) -> l
     s.flush()
     ids = [row.id for row in rows]
     counts, sizes, rights = artifacts.counts(s, ids), artifacts.sizes(s, ids), artifact_rights(s, caller, rows)
+    pointing = artifacts.pointing(s, ids)
     places = workspaces.references(s, {row.workspace_id for row in rows if row.workspace_id is not None})
     return [
         brief(
@@ -38,6 +39,7 @@ def artifact_views(s: Session, rows: Sequence[ArtifactRow], caller: Caller) -> l
                 versions=counts.get(row.id, (0, 0))[0],
                 latest=counts[row.id][1] if row.id in counts else None,
                 size=sizes.get(row.id, 0),
+                aliases=pointing.get(row.id, {}),
                 right=rights[row.id].wire,
                 reference=reference_of(caller, row),
                 workspace=places.get(row.workspace_id or 0, ""),

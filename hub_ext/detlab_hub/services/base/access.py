@@ -32,10 +32,13 @@ from detlab_hub.core.rights import (
 )
 from detlab_hub.services.base.callers import AgentCaller, Caller, TaskCaller
 from detlab_hub.store.queries import checkpoints, rights, workspaces
-from detlab_hub.store.queries.registry import models
+from detlab_hub.store.queries.notify import webhooks
+from detlab_hub.store.queries.registry import models, naming
 from detlab_hub.store.tables import (
+    AlertRuleRow,
     CheckpointRow,
     ExperimentRow,
+    HookRow,
     ModelRow,
     TaskRow,
     TrackedRunRow,
@@ -47,6 +50,7 @@ from detlab_hub.store.tables import (
 Key = TypeVar("Key", int, str)
 SHORTEST_START = 4
 """Characters of a checkpoint's uuid that may stand for all of it."""
+_ID_DIGITS = 18
 _UUID_CHARS, _UUID_TEXT = 36, frozenset("0123456789abcdef-")
 
 
@@ -354,7 +358,7 @@ def model_for(s: Session, caller: Caller, name: str, action: Action | None = Non
         NotFound: It does not exist, or the caller may not read it: they cannot tell.
         Forbidden: They may read it, and not do that.
     """
-    row = models.named(s, name, person(caller).name)
+    row = naming.named(s, ModelRow, name, person(caller).name)
     thing = None if row is None else model_things(s, caller, [row])[row.id]
     if row is None or thing is None or not _reads(caller, thing):
         others = [] if row is not None else shared_of_name(s, caller, name)
@@ -443,7 +447,7 @@ _MOST_NAMED = 5
 def shared_of_name(s: Session, caller: Caller, name: str) -> list[str]:
     """Return the others' models of a name that the caller may read, as `OWNER/NAME`: a hint, and nothing else."""
     condition = rights.visible_models(person(caller))
-    return [f"{row.owner}/{row.name}" for row in models.of_name(s, name, condition, _MOST_NAMED)]
+    return [f"{row.owner}/{row.name}" for row in naming.of_name(s, ModelRow, name, condition, _MOST_NAMED)]
 
 
 def may_open_task(caller: Caller, row: TaskRow, action: Action | None = None) -> bool:
@@ -488,3 +492,39 @@ def has_secrets_of(caller: Caller, owner: str) -> bool:
     A notebook run submits as its owner, and reads no secrets of theirs: not by its own code either.
     """
     return owns(caller, owner) and caller.run is None
+
+
+# --- what users are told
+
+
+def webhook_for(s: Session, caller: Caller, name: str, action: Action | None = None) -> HookRow:
+    """Load a webhook by its id, or by the name of one of the caller's own.
+
+    Raises:
+        NotFound: It does not exist, or not for the caller: they cannot tell.
+        Forbidden: The caller's token may not ask for that.
+    """
+    number = int(name) if name.isascii() and name.isdigit() and len(name) <= _ID_DIGITS else None
+    row = webhooks.named(s, person(caller).name, name) if number is None else s.get(HookRow, number)
+    thing = None if row is None else Thing(ObjectKind.WEBHOOK, clean_text(row.owner))
+    if row is None or thing is None or not _reads(caller, thing):
+        raise no_such(f"there is no webhook {name[:300]!r}", exists=row is not None, hint="det webhook list")
+    if action is not None and not may(person(caller), action, thing):
+        raise Forbidden(f"a notebook run may not {ACTIONS[action].does}", hint="Do it where you are logged in")
+    return row
+
+
+def alert_rule_for(s: Session, caller: Caller, rule_id: int, action: Action) -> AlertRuleRow:
+    """Load a rule for alerts, with which the caller may do what `action` says.
+
+    Raises:
+        NotFound: It does not exist, or not for the caller: they cannot tell.
+        Forbidden: The caller's token may not ask for that.
+    """
+    row = s.get(AlertRuleRow, rule_id)
+    thing = None if row is None else Thing(ObjectKind.ALERT_RULE, clean_text(row.owner))
+    if row is None or thing is None or not _reads(caller, thing):
+        raise no_such(f"there is no alert rule {rule_id}", exists=row is not None, hint="det alert rules")
+    if not may(person(caller), action, thing):
+        raise Forbidden(f"a notebook run may not {ACTIONS[action].does}", hint="Do it where you are logged in")
+    return row

@@ -48,6 +48,7 @@ def constraints_of(raw: Mapping[str, Any] | None) -> Constraints:
         labels=labels,
         required=frozenset(map(rule_of, affinity.get("required") or ())),
         preferred=preferences_of(affinity.get("preferred") or ()),
+        requires=frozenset(map(str, raw.get("requires") or ())),
     )
 
 
@@ -141,6 +142,7 @@ def agent_of(node: Node, state: AgentState = AgentState.ENABLED) -> Agent:
         host_memory=UNBOUNDED if node.host_memory is None else node.host_memory,
         runtimes=frozenset(node.runtimes),
         serves_user=node.serves_user,
+        enforces=node.enforces,
     )
 
 

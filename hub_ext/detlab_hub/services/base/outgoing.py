@@ -3,7 +3,8 @@
 An address is checked after its name was resolved, and the connection is made to the address that was checked, so that
 a name cannot change its meaning in between. Addresses that are not public are refused unless the operator names them,
 also where they are written as, or inside of, others (IPv4 in IPv6, NAT64, 6to4, Teredo). No redirect is followed, no
-proxy of the environment used, and of an answer nothing but its status is told to people.
+proxy of the environment used, and of an answer nothing but its status is told to people. A server for names may be a
+user's, too, and never answer: names are looked up in threads of their own, in the turn of whoever named them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from dataclasses import dataclass
 
 import httpx
 
-from detlab.errors import DetlabError
+from detlab.errors import DetlabError, Unavailable
+from detlab_hub.services.base.threads import Threads, TooSlow, Workers
 
 SECONDS = 20.0
 """For a whole call: the name, the connection, the request and its answer."""
@@ -138,7 +140,8 @@ class Outgoing:
 
     Args:
         allowed: What may be called besides public addresses.
-        resolve: Replaces the system's resolver (for a test).
+        names: Threads in which the system's resolver is asked.
+        resolve: Replaces that resolver (for a test).
         transport: Replaces httpx's (for a test).
         seconds: For a whole call.
     """
@@ -146,20 +149,49 @@ class Outgoing:
     def __init__(
         self,
         allowed: Allowed,
+        names: Threads | None = None,
         *,
         resolve: Resolve | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         seconds: float = SECONDS,
     ) -> None:
-        self._allowed, self._resolve, self._seconds = allowed, resolve or _resolve, seconds
+        self._allowed, self._given, self._seconds = allowed, resolve, seconds
+        self._names = names or Workers().names
         # A transport follows no redirects and keeps no cookies. Connections are not kept either: two hosts at one
         # address would share the one whose certificate was checked for the first of them.
         self._transport = transport or httpx.AsyncHTTPTransport(
             trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
         )
 
+    async def check(self, url: str, whose: str = "") -> None:
+        """Check that an address may be called now, without calling it; `call` checks again.
+
+        Args:
+            url: The address.
+            whose: The user who names it; empty: the operator.
+
+        Raises:
+            AddressRefused: It is not an address that the master calls.
+            OutgoingError: Its host was not found in time.
+            Unavailable: Too many names are looked up already.
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._checked(*_place(httpx.URL(url)), whose)
+        except TimeoutError:
+            raise OutgoingError(f"the host was not found within {self._seconds:g} s") from None
+        except (httpx.InvalidURL, OSError, ValueError):
+            raise OutgoingError("it is no address") from None
+
     async def call(
-        self, method: str, url: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None, keep: int = 0
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        keep: int = 0,
+        whose: str = "",
     ) -> Answer:
         """Make one request.
 
@@ -169,6 +201,7 @@ class Outgoing:
             body: What is sent.
             headers: Further headers.
             keep: Bytes of the answer that are read; 0: none.
+            whose: The user who names the address; empty: the operator.
 
         Raises:
             AddressRefused: It is not an address that the master calls.
@@ -176,17 +209,19 @@ class Outgoing:
         """
         try:
             async with asyncio.timeout(self._seconds):  # httpx limits each read alone, so that one may drip for ever
-                return await self._call(method, url, body, dict(headers or {}), keep)
+                target = httpx.URL(url)
+                address = await self._checked(*_place(target), whose)
+                return await self._call(method, target, address, body, dict(headers or {}), keep)
         except TimeoutError:
             raise OutgoingError(f"there was no answer within {self._seconds:g} s") from None
+        except Unavailable:
+            raise OutgoingError("too many names of hosts are looked up at once") from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             raise OutgoingError(f"the call failed ({type(error).__name__})") from None
 
-    async def _call(self, method: str, url: str, body: bytes, headers: dict[str, str], keep: int) -> Answer:
-        target = httpx.URL(url)
-        if target.scheme not in {"http", "https"} or not target.host or target.userinfo:
-            raise AddressRefused("the master calls http:// and https:// addresses with a host and without a password")
-        address = await self._checked(target.host, target.port or (443 if target.scheme == "https" else 80))
+    async def _call(
+        self, method: str, target: httpx.URL, address: str, body: bytes, headers: dict[str, str], keep: int
+    ) -> Answer:
         # To the address that was checked, under the name that was asked for: a second look-up could give another one.
         request = httpx.Request(
             method,
@@ -204,10 +239,12 @@ class Outgoing:
         finally:
             await reply.aclose()
 
-    async def _checked(self, host: str, port: int) -> str:
+    async def _checked(self, host: str, port: int, whose: str) -> str:
         """Return the address to call; all that the host has must be allowed."""
         try:
-            found = list(dict.fromkeys(await self._resolve(host, port)))
+            found = list(dict.fromkeys(await self._resolve(host, port, whose)))
+        except TooSlow:
+            raise OutgoingError("the host was not found in time") from None
         except OSError:
             raise OutgoingError(f"there is no such host: {host}") from None
         if not found:
@@ -215,6 +252,22 @@ class Outgoing:
         for address in found:
             self._allowed.check(host, address)
         return found[0]
+
+    async def _resolve(self, host: str, port: int, whose: str) -> Sequence[str]:
+        if self._given is not None:
+            return await self._given(host, port)
+        return await self._names.run(whose, _look_up, host, port)
+
+
+def _place(target: httpx.URL) -> tuple[str, int]:
+    """Return the host and the port of an address.
+
+    Raises:
+        AddressRefused: The master does not call its kind.
+    """
+    if target.scheme not in {"http", "https"} or not target.host or target.userinfo:
+        raise AddressRefused("the master calls http:// and https:// addresses with a host and without a password")
+    return target.host, target.port or (443 if target.scheme == "https" else 80)
 
 
 async def _read(reply: httpx.Response, most: int) -> bytes:
@@ -226,6 +279,5 @@ async def _read(reply: httpx.Response, most: int) -> bytes:
     return bytes(found)
 
 
-async def _resolve(host: str, port: int) -> list[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
+def _look_up(host: str, port: int) -> Sequence[str]:
+    return [str(address[0]) for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]

@@ -113,6 +113,8 @@ class Settings:
     idle_warning: float = 300.0
     """Seconds before that in which its user is warned; at most a quarter of the timeout."""
     pools: Pools = field(default_factory=Pools)
+    currency: str = ""
+    """What prices are in, for people."""
     preemptions_per_hour: int = 6
     """Preemptions within an hour after which a trial keeps its slots (I10)."""
     checkpoint_near: float = 15.0
@@ -163,6 +165,8 @@ class Settings:
     """The runtime of tasks that name none."""
     default_image: dict[str, str] = field(default_factory=dict)
     """The image, by kind of slot (cpu, cuda, rocm), of tasks that name none; empty: Determined's names."""
+    task_container_defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What the cluster lays under the configs of all tasks, as a part of a config."""
     uids: UidPolicy = field(default_factory=UidPolicy)
     """Under which uids tasks run."""
     agent_nodes_limit: int = 10_000

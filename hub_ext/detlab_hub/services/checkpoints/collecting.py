@@ -21,6 +21,7 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import checkpoint_for, experiment_for, is_deleting
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.rules import rules_of
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.checkpoints.pins import NeedsCheckpoints, Pins, pins_of
@@ -68,6 +69,7 @@ class Collecting(Service):
             What has gone and what stays; `applied` says whether it has.
 
         Raises:
+            ConfigError: A config policy says what is kept.
             Conflict: The experiment is being deleted; or it has not ended, and there is nothing to change or to do now.
             Forbidden: It is another user's.
         """
@@ -85,6 +87,8 @@ class Collecting(Service):
                     hint=f"to collect what nothing needs now: det experiment gc {experiment_id} --now",
                 )
             if wanted.policy is not None and wanted.policy != policy_of(row):
+                kept = {f"checkpoint_storage.{key}": value for key, value in wanted.policy.model_dump().items()}
+                rules_of(unit.session, row).check_change(row.config, kept)
                 row.gc_policy = wanted.policy.model_dump()
                 audit.note(unit, caller, "experiment.gc_policy", subject, _said(wanted.policy))
                 unit.changed_experiment(row.id)

@@ -14,6 +14,7 @@ from detlab_hub.services.base.access import check_administers, person
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.cluster import message
 from detlab_hub.services.placement.active_rows import PLACED, slots_for_tasks
 from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.tables import AllocationRow, ExperimentRow
@@ -56,6 +57,7 @@ class Cluster(Service):
             experiments_active=s.scalar(active) or 0,
             draining=context.draining,
             is_copy=context.settings.is_copy,
+            message=message.now(s, context.clock()),
         )
 
     async def drain(self, caller: Caller, timeout: float) -> ClusterView:

@@ -1,56 +1,45 @@
-"""Trials and experiments side by side: settings, metrics and curves."""
+"""Trials, experiments and runs from anywhere side by side: settings, metrics and curves."""
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic_core import to_json
 from sqlalchemy.orm import Session
 
-from detlab.errors import ConfigError, DetlabError, Problem
-from detlab.schemas.wire import SummaryView, encode_floats
+from detlab.errors import ConfigError, DetlabError, NotFound, Problem
+from detlab.schemas.wire import encode_floats
 from detlab.schemas.wire.comparison import (
     MOST_CURVE_TRIALS,
     MOST_RUNS,
     CodeComparison,
     ComparedRun,
+    ComparedSeries,
     RunComparison,
     RunCurves,
     RunMetric,
-    RunSummary,
 )
 from detlab.schemas.wire.registry import Difference
 from detlab_hub.core.rights import Right
 from detlab_hub.services.base.access import rights_to
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
-from detlab_hub.services.base.masking import masked_config
 from detlab_hub.services.comparison.code import CodeDifferences, CodeSource
 from detlab_hub.services.comparison.differing import differences, flat
+from detlab_hub.services.comparison.metrics import metric_rows
+from detlab_hub.services.comparison.run_curves import curves_of_runs
+from detlab_hub.services.comparison.sides import of_experiment, of_tracked, of_trial
+from detlab_hub.services.tracking.access import TrackedRun, trial_of
+from detlab_hub.services.tracking.run_views import found_run
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries.finding import comparison
 from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
-MOST_METRICS = 2000
-"""Rows of the table of metrics."""
-MOST_SUMMARIES = 20_000
-"""Summaries that one comparison reads, of all its trials."""
 VALUE_BYTES = 1000
 """Of one setting in a table."""
-
-
-@dataclass(frozen=True)
-class _Side:
-    """A run with the rows that it stands for."""
-
-    view: ComparedRun
-    config: dict[str, Any]
-    trials: Sequence[TrialRow]
 
 
 @dataclass(frozen=True)
@@ -96,6 +85,7 @@ class RunComparisons(Service):
         caller: Caller,
         trials: Sequence[int] = (),
         experiments: Sequence[int] = (),
+        runs: Sequence[str] = (),
         *,
         metrics: Sequence[str] = (),
         skip: int = 0,
@@ -106,27 +96,33 @@ class RunComparisons(Service):
             caller: Who asks.
             trials: Trials.
             experiments: Experiments.
+            runs: Runs from anywhere: ids, keys of the caller's own, or how one of these begins. One that is a trial is
+                compared as the trial.
             metrics: Names of metrics; none: all.
             skip: Rows of the parts before.
 
         Raises:
             ConfigError: There are no runs, or too many.
+            BadRequest: Several of the caller's own runs begin so.
         """
-        trials, experiments = _asked(trials, experiments)
+        trials, experiments, runs = _asked(trials, experiments, runs)
 
         def look(s: Session) -> _Compared:
             found = _readable(s, caller, trials, experiments)
-            sides = [_of_trial(found, one) for one in trials if one in found.trials]
-            sides += [_of_experiment(s, found.experiments[one]) for one in experiments if one in found.experiments]
-            rows, left_out = _metrics(s, sides, metrics)
+            sides = [of_trial(_parent(found, one), found.trials[one]) for one in trials if one in found.trials]
+            sides += [of_experiment(s, found.experiments[one]) for one in experiments if one in found.experiments]
+            tracked, absent_runs = _readable_runs(s, caller, runs)
+            sides += of_tracked(s, tracked, {side.view.metric for side in sides}, metrics or None)
+            rows, left_out = metric_rows(s, sides, metrics)
             return _Compared(
                 RunComparison(
                     absent_trials=found.absent_trials,
                     absent_experiments=found.absent_experiments,
+                    absent_runs=absent_runs,
                     metrics_left_out=left_out,
                 ),
                 [side.view for side in sides],
-                [masked_config(side.config) for side in sides],
+                [side.config for side in sides],
                 rows,
             )
 
@@ -136,20 +132,22 @@ class RunComparisons(Service):
     async def curves(
         self,
         caller: Caller,
-        trials: Sequence[int],
+        trials: Sequence[int] = (),
+        runs: Sequence[str] = (),
         *,
         group: str | None = None,
         names: Sequence[str] = (),
         max_points: int = 500,
         skip: int = 0,
     ) -> RunCurves:
-        """Return a part of the curves of some trials, down-sampled to `max_points` each.
+        """Return a part of the curves of some trials, then of runs, down-sampled to `max_points` each.
 
         Raises:
-            ConfigError: There are no trials, or too many.
+            ConfigError: There is nothing of which to return them, or too much.
+            BadRequest: Several of the caller's own runs begin so.
         """
-        trials = list(dict.fromkeys(trials))
-        _check_count(len(trials), MOST_CURVE_TRIALS, "trials", "trials")
+        trials, _, runs = _unique(trials, (), runs)
+        _check_count(len(trials) + len(runs), MOST_CURVE_TRIALS, "trials and runs", "trials")
 
         def look(s: Session) -> RunCurves:
             found = _readable(s, caller, trials, ())
@@ -157,7 +155,20 @@ class RunComparisons(Service):
             items, following = curves.series_part(
                 s, shown, group, names or None, max_points, skip=skip, most_bytes=pages.PAGE_BYTES
             )
-            return RunCurves(items=items, absent_trials=found.absent_trials, next=following)
+            tracked, absent_runs = _readable_runs(s, caller, runs)
+            if following is None and tracked:
+                before = curves.series_total(s, shown, group, names or None)
+                searched = {_parent(found, one).metric for one in shown}
+                # Parts that have curves of trials have none of runs: what is left of them is not measured.
+                most = 0 if items else pages.PAGE_BYTES
+                more, following = curves_of_runs(
+                    s, [one.id for one in tracked], searched, group, names or None, max_points, skip - before, most
+                )
+                items, following = [*items, *more], None if following is None else before + following
+            found_curves = [ComparedSeries.model_construct(**one.__dict__) for one in items]
+            return RunCurves(
+                items=found_curves, absent_trials=found.absent_trials, absent_runs=absent_runs, next=following
+            )
 
         return await self._context.look(caller.name, look)
 
@@ -169,7 +180,7 @@ class RunComparisons(Service):
         Raises:
             ConfigError: There are no runs, or too many.
         """
-        trials, experiments = _asked(trials, experiments)
+        trials, experiments, _ = _asked(trials, experiments)
 
         def look(s: Session) -> tuple[CodeComparison, list[CodeSource]]:
             found = _readable(s, caller, trials, experiments)
@@ -204,10 +215,22 @@ def _why_no_code(bundles: set[str | None]) -> str:
 # --- what is asked for
 
 
-def _asked(trials: Sequence[int], experiments: Sequence[int]) -> tuple[list[int], list[int]]:
-    unique = list(dict.fromkeys(trials)), list(dict.fromkeys(experiments))
-    _check_count(len(unique[0]) + len(unique[1]), MOST_RUNS, "trials and experiments", "trials")
+def _asked(
+    trials: Sequence[int], experiments: Sequence[int], runs: Sequence[str] = ()
+) -> tuple[list[int], list[int], list[str]]:
+    unique = _unique(trials, experiments, runs)
+    _check_count(len(unique[0]) + len(unique[1]) + len(unique[2]), MOST_RUNS, "trials, experiments and runs", "trials")
     return unique
+
+
+def _unique(
+    trials: Sequence[int], experiments: Sequence[int], runs: Sequence[str]
+) -> tuple[list[int], list[int], list[str]]:
+    """Return what is asked for, each once; a run that is a trial is asked for as the trial."""
+    numbers = {one: trial_of(one) for one in runs}
+    mine = [number for number in numbers.values() if number is not None]
+    others = [one for one, number in numbers.items() if number is None]
+    return list(dict.fromkeys([*trials, *mine])), list(dict.fromkeys(experiments)), others
 
 
 def _check_count(count: int, most: int, what: str, where: str) -> None:
@@ -230,143 +253,21 @@ def _readable(s: Session, caller: Caller, trials: Sequence[int], experiments: Se
     )
 
 
-def _of_trial(found: _Readable, trial_id: int) -> _Side:
-    row = found.trials[trial_id]
-    return _side(found.experiments[row.experiment_id], [row], "trial", trial_id, row.state)
+def _readable_runs(s: Session, caller: Caller, runs: Collection[str]) -> tuple[list[TrackedRun], list[str]]:
+    """Return those runs that are there for the caller, each once, and what stands for the others."""
+    found: dict[str, TrackedRun] = {}
+    absent = []
+    for one in runs:
+        try:
+            run = found_run(s, caller, one)
+            found[run.id] = run
+        except NotFound:
+            absent.append(one)
+    return list(found.values()), absent
 
 
-def _of_experiment(s: Session, row: ExperimentRow) -> _Side:
-    trials: Sequence[TrialRow] = []
-    if _seeds(row) > 1:
-        trials = comparison.best_point(s, row.id, smaller_is_better=row.smaller_is_better)
-    if not trials:
-        best = None if row.best_trial_id is None else s.get(TrialRow, row.best_trial_id)
-        best = best or comparison.first_trial(s, row.id)
-        trials = [] if best is None else [best]
-    return _side(row, trials, "experiment", row.id, row.state)
-
-
-def _seeds(row: ExperimentRow) -> int:
-    return int((row.config.get("searcher") or {}).get("seeds") or 1)
-
-
-def _side(
-    row: ExperimentRow, trials: Sequence[TrialRow], kind: Literal["trial", "experiment"], key: int, state: str
-) -> _Side:
-    bests = [one.best_validation for one in trials if one.best_validation is not None]
-    first = trials[0] if trials else None
-    view = ComparedRun(
-        kind=kind,
-        id=key,
-        experiment_id=row.id,
-        name=row.name,
-        owner=row.owner,
-        labels=row.labels,
-        state=state,
-        trial_ids=[one.id for one in trials],
-        index=None if first is None else first.idx,
-        seed=None if first is None else first.seed,
-        seeds=_seeds(row),
-        metric=row.metric,
-        smaller_is_better=row.smaller_is_better,
-        best=_mean(bests),
-        deviation=_deviation(bests),
-        hparams={} if first is None else first.hparams,
-        steps_completed=max((one.steps_completed for one in trials), default=0),
-        created_at=row.created_at,
-        started_at=min((one.started_at for one in trials if one.started_at is not None), default=None),
-        ended_at=_end([one.ended_at for one in trials]),
-        bundle=row.bundle,
-    )
-    return _Side(view, row.config, trials)
-
-
-def _end(times: Sequence[float | None]) -> float | None:
-    known = [time for time in times if time is not None]
-    return max(known) if known and len(known) == len(times) else None
-
-
-# --- metrics
-
-_Key = tuple[str, str]
-"""Group, name."""
-
-
-@dataclass
-class _OfTrial:
-    """The metrics of one trial."""
-
-    summaries: Mapping[str, Mapping[str, SummaryView]]
-    at_best: Mapping[_Key, float]
-
-
-def _metrics(s: Session, sides: Sequence[_Side], names: Sequence[str]) -> tuple[list[RunMetric], int]:
-    """Return the rows of metrics, those of the searches first, and how many are left out."""
-    ids = list(dict.fromkeys(row.id for side in sides for row in side.trials))
-    counts = comparison.series_counts(s, ids, names or None)
-    found = _of_trials(s, ids, names or None, few=sum(counts.values()) <= MOST_SUMMARIES)
-    keys = {(group, name) for one in found.values() for group, some in one.summaries.items() for name in some}
-    searched = {side.view.metric for side in sides}
-    order = {"validation": 0, "training": 1}
-
-    def rank(key: _Key) -> tuple[bool, int, _Key]:
-        return not (key[0] == "validation" and key[1] in searched), order.get(key[0], 2), key
-
-    shown = sorted(keys, key=rank)[:MOST_METRICS]
-    left_out = max([len(keys), *counts.values()]) - len(shown)
-    return [_metric(sides, found, key) for key in shown], left_out
-
-
-def _of_trials(s: Session, ids: Sequence[int], names: Sequence[str] | None, *, few: bool) -> dict[int, _OfTrial]:
-    """Return the metrics of trials; of each as many as fit, if they are not few."""
-    if few:
-        whole = curves.summaries_of(s, ids, None, names)
-        best = comparison.values_at_best(s, ids, MOST_SUMMARIES)
-        return {key: _OfTrial(whole.get(key, {}), best.get(key, {})) for key in ids}
-    most = max(20, MOST_SUMMARIES // len(ids))
-    found = {}
-    for key in ids:
-        # Those of the validation first: a trial may have thousands of others.
-        first = curves.summaries_of(s, [key], "validation", names, most).get(key, {})
-        others = curves.summaries_of(s, [key], None, names, most).get(key, {})
-        found[key] = _OfTrial({**others, **first}, comparison.values_at_best(s, [key], most).get(key, {}))
-    return found
-
-
-def _metric(sides: Sequence[_Side], found: Mapping[int, _OfTrial], key: _Key) -> RunMetric:
-    group, name = key
-    ways = {side.view.smaller_is_better for side in sides if side.view.metric == name and group == "validation"}
-    values = [_summary([found[row.id] for row in side.trials], side.trials, side.view, key) for side in sides]
-    return RunMetric(group=group, name=name, values=values, smaller_is_better=ways.pop() if len(ways) == 1 else None)
-
-
-def _summary(found: Sequence[_OfTrial], rows: Sequence[TrialRow], view: ComparedRun, key: _Key) -> RunSummary | None:
-    group, name = key
-    summaries = [one.summaries[group][name] for one in found if name in one.summaries.get(group, {})]
-    if not summaries:
-        return None
-    searched = group == "validation" and name == view.metric
-    bests = (
-        [row.best_validation for row in rows if row.best_validation is not None]
-        if searched
-        else [one.at_best[key] for one in found if key in one.at_best]
-    )
-    return RunSummary(
-        best=_mean(bests),
-        last=_mean([one.last for one in summaries if one.last is not None]),
-        min=_mean([one.min for one in summaries if one.min is not None]),
-        max=_mean([one.max for one in summaries if one.max is not None]),
-        deviation=_deviation(bests),
-    )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-def _deviation(values: Sequence[float]) -> float | None:
-    finite = [value for value in values if math.isfinite(value)]
-    return statistics.stdev(finite) if len(finite) > 1 else None
+def _parent(found: _Readable, trial_id: int) -> ExperimentRow:
+    return found.experiments[found.trials[trial_id].experiment_id]
 
 
 # --- parts

@@ -28,10 +28,12 @@ from detlab_hub.core.searchers import (
     method_class,
 )
 from detlab_hub.core.searchers.events import ExitReason
+from detlab_hub.services.admission import cost_caps
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.base import audit, references
 from detlab_hub.services.base.access import experiment_for
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.rules import rules_of
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.limits.checks import check_queued
 from detlab_hub.services.base.searches import SearchLostError
@@ -102,6 +104,7 @@ def _go_on(
     longer = any(path in changes for path in LENGTHS)
     if longer and not _trains_on(row.searcher_name):
         raise _cannot(row, f"trials of a search by {row.searcher_name} cannot train on once they have ended")
+    rules_of(unit.session, row).check_change(row.config, changes)
     row.config = _changed(row.config, changes)
     chosen = _chosen(unit.session, row, wanted.trial_ids, longer=longer)
     _check_checkpoints(unit.session, row, chosen, from_earlier=wanted.from_earlier)
@@ -123,10 +126,13 @@ def reopen(unit: UnitOfWork, row: ExperimentRow, caller: Caller, chosen: Sequenc
     """Take back the end of an experiment and of some of its trials, and tell its search.
 
     Raises:
+        ConfigError: It is beyond a config policy.
         Conflict: Its search cannot go on, or its owner has too many jobs.
     """
     s = unit.session
     uids.assign(unit, row.owner)
+    rules_of(s, row).hold(row)
+    cost_caps.check(s, row.owner, unit.now, project=row.project_id, experiment=row.id)
     check_queued(unit.settings.limits, row.owner, frozenset(row.owner_groups), limits.live_jobs(s, row.owner))
     if row.started_at is not None and row.ended_at is not None:
         row.paused_seconds += max(0.0, unit.now - row.ended_at)
@@ -295,7 +301,7 @@ def _chosen(s: Session, row: ExperimentRow, trial_ids: Sequence[int], *, longer:
         if not chosen:
             raise Conflict(
                 f"no trial of experiment {row.id} is left to continue: they have trained to their end",
-                hint=f"for longer: det experiment continue {row.id} --max-length N",
+                hint=_to_go_on(row),
             )
         return chosen
     missing = sorted(set(trial_ids) - {trial.id for trial in here})
@@ -309,9 +315,15 @@ def _chosen(s: Session, row: ExperimentRow, trial_ids: Sequence[int], *, longer:
         raise Conflict(
             f"trial {refused[0]} of experiment {row.id} cannot go on: it has trained to its end, its search had stopped"
             " it, or its hyperparameters are invalid",
-            hint=f"for longer: det experiment continue {row.id} --max-length N",
+            hint=_to_go_on(row),
         )
     return chosen
+
+
+def _to_go_on(row: ExperimentRow) -> str:
+    if _trains_on(row.searcher_name):
+        return f"for longer: det experiment continue {row.id} --max-length N"
+    return f"begin another one with its results: det experiment fork {row.id} --warm-start"
 
 
 def _is_finished(trial: TrialRow) -> bool:

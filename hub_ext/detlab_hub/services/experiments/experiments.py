@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from detlab.schemas.script_names import normal
 from detlab.schemas.wire import (
     Archived,
     CheckpointView,
+    CostView,
     CreateExperiment,
     CreateExperimentReply,
     CurvesView,
@@ -33,8 +34,9 @@ from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.rights import Action
 from detlab_hub.core.scheduling import Job, SchedulerTask
 from detlab_hub.core.searchers import SearcherInputError
-from detlab_hub.services.admission import feasibility, forking, storage_quotas
+from detlab_hub.services.admission import cost_caps, feasibility, forking, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
+from detlab_hub.services.admission.configs.layers import layers_for
 from detlab_hub.services.admission.destinations import Destination, destination_of, searched
 from detlab_hub.services.admission.old_imports import imports_of_determined
 from detlab_hub.services.admission.preparing import (
@@ -45,10 +47,11 @@ from detlab_hub.services.admission.preparing import (
     raw_of,
     seed_of,
 )
-from detlab_hub.services.admission.workspace_defaults import given_by, given_views
 from detlab_hub.services.base import audit, offers, references
 from detlab_hub.services.base.access import experiment_for, owns, person
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.parts import EXPERIMENT
+from detlab_hub.services.base.configs.rules import rules_for, rules_of
 from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.base.limits.checks import check_queued
 from detlab_hub.services.base.masking import masked_config
@@ -92,7 +95,7 @@ class Experiments(Service):
 
         Raises:
             ConfigError: The config has errors, or masks instead of secrets.
-            NotFound: There is no such experiment to fork for the caller.
+            NotFound: There is no such experiment to fork, or no such template, for the caller.
             ResourcesError: No agent could ever run one of its trials.
             BundleError: Its code is not here, or that of the experiment it is a fork of is gone.
             NoUid: No uid is left for the caller.
@@ -114,11 +117,11 @@ class Experiments(Service):
         plain = request.config is not None  # of a text, reading is the most of it
         read = raw_of(request) if plain else await workers.submissions.run(caller.name, raw_of, request)
         forked = await self._context.read(lambda s: forking.forked_experiment(s, caller, request.forked_from))
-        given, workspace = await self._context.read(lambda s: given_by(s, caller, read[0]))
+        settings, named = self._context.settings, request.template
+        layers = await self._context.read(lambda s: layers_for(s, caller, read[0], settings, EXPERIMENT, named))
         prepared = await workers.submissions.run(
-            caller.name, prepare, request, self._context.settings, self._draw, read, given, forked
+            caller.name, prepare, request, settings, self._draw, read, layers, forked
         )
-        views = given_views(read[0], given, workspace) if given else []
         await self._context.read(lambda s: forking.check_code(s, caller, request.bundle, forked))
         await self._context.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
         place = await self._context.read(lambda s: destination_of(s, caller, prepared.config).workspace_id)
@@ -138,12 +141,18 @@ class Experiments(Service):
                 forecast=None
                 if prepared.config.get("unmanaged")
                 else await self._forecast(caller, prepared.config, place),
-                given=views,
+                given=prepared.given,
+                cost=self._cost(prepared.config),
             )
         # With rare relations between hyperparameters, drawing its first points takes seconds.
         begun = await workers.submissions.run(caller.name, FirstStep.of, prepared.config, seed_of(prepared.config))
         reply = await self._context.write(lambda unit: self._create(unit, caller, request, prepared, begun))
-        return reply.model_copy(update={"given": views}) if reply.created else reply
+        cost = self._cost(prepared.config)
+        return reply.model_copy(update={"given": prepared.given, "cost": cost}) if reply.created else reply
+
+    def _cost(self, config: Mapping[str, Any]) -> CostView | None:
+        settings, nodes = self._context.settings, self._context.backend.nodes(self._context.clock())
+        return cost_caps.planned(config, settings.pools, settings.currency, nodes)
 
     def _known(self, s: Session, caller: Caller, request: CreateExperiment) -> CreateExperimentReply | None:
         row = None if request.dry_run else known_experiment(s, caller.name, request.idempotency_key)
@@ -224,6 +233,11 @@ class Experiments(Service):
         place = destination_of(unit.session, caller, config)
         if place.reference:  # whose workspace it is, for who submits the same again
             config = {**config, "workspace": place.reference}
+        rules_for(unit.session, place.workspace_id, EXPERIMENT).check(config)  # as of now
+        if request.activate and not config.get("unmanaged"):
+            cost_caps.check(
+                unit.session, caller.name, unit.now, project=None if place.project is None else place.project.id
+            )
         row = _experiment_row(unit, caller, request, config, place)
         references.record(unit.session, caller, "experiment", row.id, config)
         note_experiment(unit.session, caller.name, request.idempotency_key, row.id, unit.now)
@@ -285,7 +299,7 @@ class Experiments(Service):
         def get(s: Session) -> ExperimentView:
             row = experiment_for(s, caller, experiment_id)
             view = experiment_views.experiment_view(s, row, caller, self._context.pending_reasons)
-            return view.model_copy(update={"budgets": budget_views.views(s, row, self._context.clock())})
+            return view.model_copy(update=budget_views.used(s, row, self._context.clock()))
 
         return await self._context.read(get)
 
@@ -482,7 +496,7 @@ class Experiments(Service):
 
     def _shown(self, s: Session, row: ExperimentRow, caller: Caller) -> ExperimentView:
         view = experiment_views.experiment_view(s, row, caller, self._context.pending_reasons, full=False)
-        return view.model_copy(update={"budgets": budget_views.views(s, row, self._context.clock())})
+        return view.model_copy(update=budget_views.used(s, row, self._context.clock()))
 
     async def bundle_path(self, caller: Caller, experiment_id: int) -> Path:
         """Return where the experiment's code is stored.
@@ -544,6 +558,9 @@ class Experiments(Service):
             row = experiment_for(unit.session, caller, experiment_id, action)
             before = row.state
             if isinstance(event, lifecycle.ExperimentActivateRequested):
+                cost_caps.check(unit.session, row.owner, unit.now, project=row.project_id, experiment=row.id)
+                row.warnings = cost_caps.without_pause(row.warnings)
+                rules_of(unit.session, row).limit_open(row)
                 resume_search(unit, row, caller.name)
             try:
                 apply_experiment(unit, row, event)

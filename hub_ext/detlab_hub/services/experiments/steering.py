@@ -43,6 +43,7 @@ from detlab_hub.core.searchers import (
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import experiment_for
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.rules import rules_of
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.searches import SearchLostError
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -107,6 +108,7 @@ class SearchSteering(Service):
             _failed(unit.session, row, wanted.trial_ids)
             continuing.reopen(unit, row, caller, ())
         _refuse_ended(row)
+        _check_policies(unit.session, row, wanted)
         if wanted.act in ("code", "metric"):
             if wanted.act == "code":
                 mending.replace_code(unit, row, caller, wanted.bundle)
@@ -222,6 +224,31 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
             return PromotionRequested(_one(s, row, wanted.trial_ids).request_id, author)
         case "code" | "metric":
             raise AssertionError(f"{wanted.act} is no event of the search")
+
+
+def _check_policies(s: Session, row: ExperimentRow, wanted: SteerSearch) -> None:
+    """Check that no config policy sets what an act changes to something else.
+
+    Raises:
+        ConfigError: One does.
+    """
+    rules = rules_of(s, row)
+    if wanted.act in {"extend", "add", "concurrency", "retry", "promote"}:
+        rules.hold_slots(row)
+    match wanted.act:
+        case "extend":
+            lengths = ["searcher.max_time", "searcher.max_length"] if wanted.units else []
+            rules.check_fixed([*(["searcher.max_trials"] if wanted.trials else []), *lengths])
+        case "add":
+            rules.check_fixed(["searcher.max_trials"])
+        case "bounds":
+            rules.check_change(row.config, {"hyperparameters": wanted.hyperparameters or {}})
+        case "concurrency":
+            rules.check_change(row.config, {"searcher.max_concurrent_trials": wanted.limit or 0})
+        case "metric":
+            rules.check_change(row.config, {"searcher.metric": wanted.metric})
+        case "code" | "retry" | "stop" | "promote":
+            pass
 
 
 def _checked(config: dict[str, Any], block: dict[str, Any]) -> dict[str, Any]:

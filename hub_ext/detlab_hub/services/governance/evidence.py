@@ -45,6 +45,7 @@ from detlab_hub.services.base.context import Service, ServiceContext, ServiceLoo
 from detlab_hub.services.base.fencing import current_attempt
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.failures.diagnosis import REFUSED_COMMIT
+from detlab_hub.services.governance import preflights
 from detlab_hub.services.governance.keys import Signer, SigningKeys, public_keys
 from detlab_hub.store.queries.registry import evidence as governance
 from detlab_hub.store.tables import CheckpointRow, EvidenceRow, ExperimentRow, LedgerRow, MatrixRow, TrialRow
@@ -52,7 +53,7 @@ from detlab_hub.store.tables import CheckpointRow, EvidenceRow, ExperimentRow, L
 MATRIX_BYTES = 2 * 1024 * 1024
 MATRICES_PER_TRIAL = 16
 _TRIES = 3
-_OF_SEGMENT = ("first_step", "counts", "order", "roster", "world_size", "level", "versions")
+_OF_SEGMENT = ("first_step", "counts", "order", "roster", "world_size", "level", "canaries", "versions")
 
 
 class LedgerMovedError(Exception):
@@ -261,6 +262,9 @@ def _segment(
     _, trial = current_attempt(s, task)
     if segment.policy_hash != policy.policy_hash:
         raise _refused("POLICY", "it was trained under another policy than that of its experiment")
+    before = preflights.passed(s, task, trial.id)
+    if before is None:
+        raise _refused("ENV", "this attempt has not shown in a pre-flight that its node enforces the policy")
     if s.get(MatrixRow, segment.s_hash) is None:
         raise _refused("POLICY", "the matrix that it was trained under was not recorded")
     entries = entries_of(governance.ledger(s, trial.id))
@@ -276,7 +280,7 @@ def _segment(
         "total": total,
     }
     entry = LedgerEntry.after(entries[-1] if entries else None, trial.id, SEGMENT, commit.uuid, body, now)
-    return entry, _predicate(entry, policy, trial, task)
+    return entry, {**_predicate(entry, policy, trial, task), "preflight": before}
 
 
 def _predicate(entry: LedgerEntry, policy: Policy, trial: TrialRow, task: TaskCaller) -> dict[str, Any]:

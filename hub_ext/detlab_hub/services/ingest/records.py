@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from detlab.schemas.wire import (
+    AlertRecord,
     CheckpointGoneRecord,
     EarlyExitRecord,
     LogRecord,
@@ -35,6 +36,7 @@ from detlab_hub.services.ingest import scoring
 from detlab_hub.services.lifecycle import gangs, log_policies, missing_checkpoints
 from detlab_hub.services.lifecycle.log_policies import Finding
 from detlab_hub.services.lifecycle.transitions import apply_trial, condemn_trial, tell_search
+from detlab_hub.services.notify.telling import say_of_trial
 from detlab_hub.store import BadReport
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.metrics import curves, reports
@@ -62,6 +64,8 @@ class _Taking:
     refused: list[RefusedRecord] = field(default_factory=list)
     reports: list[curves.ReportedMetrics] = field(default_factory=list)
     """Reports to be stored at the end, in one call: much faster than one by one."""
+    alerts: list[AlertRecord] = field(default_factory=list)
+    """Likewise, and limited together."""
 
 
 def take(
@@ -107,6 +111,8 @@ def take(
             _take_one(taking, record)
         if taking.reports:
             curves.insert_reports(unit.session, trial.id, row.run, taking.reports, row.resume_step)
+        if taking.alerts:
+            say_of_trial(unit, trial, taking.alerts)
     return RecordAck(acked=mark, refused=taking.refused)
 
 
@@ -209,6 +215,8 @@ def _take_one(taking: _Taking, record: Record) -> None:
             _take_resumed(taking, record)
         case CheckpointGoneRecord():
             missing_checkpoints.note(taking.unit, taking.trial, taking.row, record)
+        case AlertRecord():
+            taking.alerts.append(record)
         case LogRecord():
             _refuse(taking, record.seq, "record.stream", "a log line does not belong to the metrics stream")
 

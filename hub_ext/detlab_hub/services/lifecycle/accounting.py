@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date
 
+from detlab_hub.core.scheduling import decayed_usage
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import usage
 from detlab_hub.store.tables import AllocationRow
@@ -16,6 +17,7 @@ from detlab_hub.store.tables import AllocationRow
 TRIAL = "trial"
 """Kind of what is no user task."""
 
+HOUR = 3600.0
 DAY = 86_400
 """Seconds of a day; UTC as computers count it has no other."""
 
@@ -28,8 +30,30 @@ def note(unit: UnitOfWork, row: AllocationRow) -> None:
         return
     ended = unit.now if row.ended_at is None else row.ended_at
     owner, kind = unit.holder(row).payer(unit, row)
+    costs = row.price > 0.0 and row.experiment_id is not None
+    project = unit.experiment(row.experiment_id or 0).project_id if costs else None
     for day, seconds in split_by_day(row.assigned_at, ended):
-        usage.add(unit.session, day.isoformat(), owner, kind, len(row.slots) * seconds)
+        cost = len(row.slots) * seconds / HOUR * row.price
+        usage.add(unit.session, day.isoformat(), owner, kind, len(row.slots) * seconds, cost)
+        if cost and project is not None:
+            usage.add_project_cost(unit.session, project, month_of(day), cost)
+    _fade(unit, row, owner, row.assigned_at, ended)
+
+
+def _fade(unit: UnitOfWork, row: AllocationRow, owner: str, begin: float, end: float) -> None:
+    """Add what it used to the owner's use that fades, where users have shares of its pool."""
+    pool = unit.settings.pools.of(row.pool)
+    if pool is None or not pool.by_users:
+        return
+    known, half_life = usage.faded_of(unit.session, pool.name, owner), pool.rules.half_life
+    before = 0.0 if known is None else decayed_usage.faded(known.slot_seconds, unit.now - known.at, half_life)
+    more = decayed_usage.span(len(row.slots), begin, end, unit.now, half_life)
+    usage.put_faded(unit.session, pool.name, owner, before + more, unit.now)
+
+
+def month_of(day: date) -> str:
+    """Return the month of a day, YYYY-MM."""
+    return day.isoformat()[:7]
 
 
 def day_of(time: float) -> date:

@@ -116,6 +116,7 @@ def launch_of_trial(unit: UnitOfWork, row: AllocationRow, trial: TrialRow, seat:
         token_life=unit.settings.task_token_ttl,
         runtime=row.runtime,
         container=_container(config, agent, seat.addresses) if takes_image(row.runtime) else None,
+        slurm_features=_features(unit, row, experiment.resource_pool),
         reach=_operators_directories(config, unit.settings.default_checkpoint_storage),
         point_due=trial.point_due,
     )
@@ -163,8 +164,15 @@ def launch_of_task(unit: UnitOfWork, row: AllocationRow, task: TaskRow, seat: La
         service=_service(unit, row, task, agent) if kind.served_by_hub else None,
         user_home=kind in {TaskKind.NOTEBOOK, TaskKind.SHELL},
         holds=holds and kind.served_by_hub,
+        slurm_features=_features(unit, row, task.resource_pool),
         reach=_operators_directories(config, unit.settings.default_checkpoint_storage),
     )
+
+
+def _features(unit: UnitOfWork, row: AllocationRow, pool: str) -> list[str]:
+    """Return features that a Slurm job's nodes must have, if its pool is to enforce something of a policy."""
+    requires = (row.constraints or {}).get("requires")
+    return list(unit.settings.pools.governance_in(pool).slurm_features) if requires else []
 
 
 def _service(unit: UnitOfWork, row: AllocationRow, task: TaskRow, agent: AgentRow | None) -> ServiceSpec:
@@ -212,7 +220,7 @@ def _info(unit: UnitOfWork, row: AllocationRow, seat: LaunchSeat, config: dict[s
         task_id=row.id.rpartition(".")[0],
         allocation_id=row.id,
         run=row.run,
-        config=config,
+        config=_for_code(config),
         container_addrs=seat.addresses,
         container_rank=seat.rank,
         container_slot_counts=seat.counts,
@@ -221,6 +229,14 @@ def _info(unit: UnitOfWork, row: AllocationRow, seat: LaunchSeat, config: dict[s
         storage_instance="" if unit.settings.holder is None else unit.settings.holder.instance,
         storage_epoch=0 if unit.settings.holder is None else unit.settings.holder.epoch,
     )
+
+
+def _for_code(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config as the task's code sees it: without the credentials of a registry, perhaps the operator's."""
+    environment = config.get("environment") or {}
+    if not environment.get("registry_auth"):
+        return config
+    return {**config, "environment": {key: value for key, value in environment.items() if key != "registry_auth"}}
 
 
 def _extended(config: dict[str, Any], longest: int | None) -> dict[str, Any]:

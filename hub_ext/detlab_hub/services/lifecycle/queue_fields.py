@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from detlab.errors import ConfigError, Problem
+from detlab.schemas.wire.governance.capabilities import required_by
 from detlab_hub.core.scheduling import PoolConfig
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.limits.checks import check_priority
@@ -66,6 +67,8 @@ def request_fields(config: Mapping[str, Any]) -> dict[str, Any]:
         wanted[SINGLE_NODE] = True
     elif "slots_per_trial" not in resources and resources.get("is_single_node") is False:
         wanted[SEVERAL_NODES] = True
+    if requires := required_by(config):
+        wanted["requires"] = sorted(requires)
     return {"constraints": wanted or None, "max_time": resources.get("max_time"), **demands(resources)}
 
 

@@ -58,7 +58,7 @@ from detlab_hub.core.searchers import (
 from detlab_hub.services.base import references
 from detlab_hub.services.base.searches import FirstStep, SearchFailed, SearchLostError, SearchMismatch
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.services.failures import cards
+from detlab_hub.services.failures import cards, diverging
 from detlab_hub.services.lifecycle import trials_to_make
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_launch
 from detlab_hub.services.lifecycle.queue_fields import request_fields
@@ -476,7 +476,7 @@ def _tell_of_invalid(unit: UnitOfWork, experiment: ExperimentRow) -> None:
 
 
 def _explained(unit: UnitOfWork, experiment: ExperimentRow, request_id: str) -> str:
-    return unit.searches.get(unit.session, experiment).method.explain(request_id)
+    return unit.searches.get(unit.session, experiment).explain(request_id)
 
 
 def _pause_for(unit: UnitOfWork, experiment: ExperimentRow, reason: str, hint: str = "") -> None:
@@ -639,8 +639,7 @@ def _finish(unit: UnitOfWork, row: ExperimentRow) -> None:
     row.gc_at = unit.now + unit.settings.gc_delay
     if row.state == ExperimentState.COMPLETED:
         row.progress = 1.0
-        if not _finite(row.best_value) and _MEASURED.scalar(unit.session, {"experiment": row.id}):
-            row.warnings = [cards.without_value(row), *row.warnings]
+        _warn_of_values(unit, row)
     if row.state == ExperimentState.CANCELED and (row.failure or {}).get("kind") == "searcher":
         # It was paused to be mended, and was ended instead: it cannot be activated any more.
         row.failure = {**(row.failure or {}), "hint": _ENDED_INSTEAD, "command": f"det search show {row.id}"}
@@ -657,6 +656,18 @@ def _finish(unit: UnitOfWork, row: ExperimentRow) -> None:
         )
         row.failure = None if failed is None else failed.failure
     unit.searches.forget(row.id)
+
+
+def _warn_of_values(unit: UnitOfWork, row: ExperimentRow) -> None:
+    """Note on a completed search that its metric never was a number, or at the end was none any more."""
+    unit.session.flush()
+    if _finite(row.best_value):
+        said = diverging.warning_of(unit.session, row)
+    else:
+        measured = _MEASURED.scalar(unit.session, {"experiment": row.id})
+        said = cards.without_value(row) if measured else None
+    before = [one for one in row.warnings if diverging.SIGN not in one]  # it may end a second time, after more trials
+    row.warnings = before if said is None else [said, *before]
 
 
 def finish_turn(unit: UnitOfWork) -> None:

@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
+
+from sqlalchemy.orm import Session
 
 from detlab.schemas.logwire import KeepLogs, KeepLogsReply
 from detlab_hub.core.rights import Action
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import check_may_ask, experiment_for
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.parts import EXPERIMENT
+from detlab_hub.services.base.configs.rules import rules_for
 from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.store.queries.configs import policies
 from detlab_hub.store.queries.logs import cuts
 
 _log = logging.getLogger(__name__)
@@ -45,6 +51,7 @@ class LogRetention(Service):
         """Set for how long output is kept; it takes effect at the next cleaning, also for old lines.
 
         Raises:
+            ConfigError: A config policy says for how long.
             Forbidden: One of the experiments is another user's, who shares it; or a notebook run asks.
             NotFound: There is no such experiment for the caller.
         """
@@ -56,6 +63,7 @@ class LogRetention(Service):
             chosen = None if wanted.all else wanted.experiments
             ids = cuts.keep(unit.session, wanted.days, chosen, caller.name)
             if ids:
+                _check_policies(unit.session, ids, wanted.days)
                 subject = f"experiment {ids[0]}" if len(ids) == 1 else f"{len(ids)} experiments"
                 audit.note(unit, caller, "experiment.log_retention", subject, f"days: {wanted.days}")
             return KeepLogsReply(changed=ids)
@@ -94,6 +102,16 @@ class LogRetention(Service):
                 if self._removed:
                     _log.info("%d chunks of old output were removed", self._removed)
                 return
+
+
+def _check_policies(s: Session, ids: Sequence[int], days: int | None) -> None:
+    """Check that no config policy says for how long output of these is kept.
+
+    Raises:
+        ConfigError: One does.
+    """
+    for place in policies.places_of(s, ids):
+        rules_for(s, place, EXPERIMENT).check_change({}, {"retention_policy.log_retention_days": days})
 
 
 def next_cleaning(now: float, hour: int) -> float:

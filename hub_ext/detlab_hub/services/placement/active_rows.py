@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, or_, select
+from sqlalchemy import Select, and_, bindparam, func, or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState
 from detlab_hub.backends.base import Node
+from detlab_hub.core.lifecycle.allocation import PreemptReason
+from detlab_hub.core.scheduling import AgentState
 from detlab_hub.store.prepared import PreparedStatement, Seen
 from detlab_hub.store.queries import parts
-from detlab_hub.store.tables import AllocationRow, TrialRow
+from detlab_hub.store.tables import AgentRow, AllocationRow, TrialRow
 
 PLACED = (
     AllocationState.ASSIGNED,
@@ -55,6 +57,7 @@ class PlacedRow(NamedTuple):
     slots: list[str]
     millicpus: int
     memory: int
+    assigned_at: float | None
     started_at: float | None
     max_time: float | None
     preempt_at: float | None
@@ -103,3 +106,41 @@ def slots_for_tasks(s: Session, nodes: Sequence[Node]) -> dict[str, int]:
     held = parts.held_on(s, taken, PLACED) if taken else {}
     shut = {name: len(slots - held.get(name, set())) for name, slots in taken.items()}
     return {node.id: node.slot_count - shut.get(node.id, 0) for node in nodes}
+
+
+_CLOSED = PreparedStatement(
+    select(AgentRow.id, AgentRow.enabled, AgentRow.drain, AgentRow.slots_off).where(
+        or_(AgentRow.enabled.is_(False), AgentRow.slots_off != [])
+    )
+)
+_PREEMPTED = PreparedStatement(
+    select(AllocationRow.trial_id, func.count())
+    .where(
+        AllocationRow.trial_id.in_(
+            select(AllocationRow.trial_id).where(
+                or_(
+                    and_(AllocationRow.state == AllocationState.PENDING, AllocationRow.run > 1),
+                    *(AllocationRow.state == state for state in PLACED),
+                ),
+                AllocationRow.trial_id.is_not(None),
+            )
+        ),
+        AllocationRow.preempt_reason == PreemptReason.PREEMPT.value,
+        AllocationRow.preempt_at > bindparam("since"),
+    )
+    .group_by(AllocationRow.trial_id)
+)
+
+
+def closed_agents(s: Session) -> tuple[dict[str, AgentState], dict[str, list[str]]]:
+    """Return what administrators closed: agents, and single slots by their agents."""
+    rows = _CLOSED.all(s, {})
+    agents = {
+        name: AgentState.DRAINING if drain else AgentState.DISABLED for name, enabled, drain, _ in rows if not enabled
+    }
+    return agents, {name: off for name, _, _, off in rows if off}
+
+
+def preempted_since(s: Session, since: float) -> list[Any]:
+    """Return (trial, count) of preemptions since a time, of trials that have slots or wait for some again."""
+    return _PREEMPTED.all(s, {"since": since})

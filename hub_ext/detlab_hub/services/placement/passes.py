@@ -174,6 +174,7 @@ def _carry_out(
     free = _free_slots(cluster, {agent for placement in decision.allocate.values() for agent in placement})
     tasks = {task.id: task for task in snapshot.tasks}
     runtimes = {node.id: node.runtimes for node in cluster.nodes if node.id in free}
+    price = unit.settings.pools.by_name[pool].price
     for allocation_id, placement in decision.allocate.items():
         row = unit.session.get_one(AllocationRow, allocation_id)
         seats: list[Seat] = []
@@ -186,6 +187,7 @@ def _carry_out(
             free[agent_id] = [slot for slot in free[agent_id] if slot not in picked]
         _seat(unit, row, seats)
         row.runtime = chosen(row.runtime, runtimes.get(row.agent_id or "", ()))
+        row.pool, row.price = pool, price
         apply_allocation(unit, row, Assigned())
         cluster.held.append((pool, tasks[allocation_id].job, row.owner, sum(placement.values())))
     for allocation_id in decision.release:

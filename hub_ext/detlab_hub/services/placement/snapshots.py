@@ -12,21 +12,40 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, bindparam, func, or_, select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState
 from detlab_hub.backends.base import Node
-from detlab_hub.core.lifecycle.allocation import PreemptReason
-from detlab_hub.core.scheduling import AgentState, Job, PoolConfig, Quota, Scheduler, SchedulerTask, Snapshot, TaskState
+from detlab_hub.core.scheduling import (
+    AgentState,
+    Job,
+    PoolConfig,
+    Quota,
+    Scheduler,
+    SchedulerTask,
+    Snapshot,
+    TaskState,
+)
 from detlab_hub.services.base.offers import agent_of, beside, constraints_of, usable
 from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.lifecycle.queue_fields import SEVERAL_NODES, SINGLE_NODE
-from detlab_hub.services.placement.active_rows import PLACED, PlacedRow, WaitingRow, experiment_name, holder_of, job_of
+from detlab_hub.services.placement.active_rows import (
+    PLACED,
+    PlacedRow,
+    WaitingRow,
+    closed_agents,
+    experiment_name,
+    holder_of,
+    job_of,
+    preempted_since,
+)
 from detlab_hub.services.placement.remembered import PreviousPassTasks
+from detlab_hub.services.placement.user_usage import in_minimum_run, may_evict, used_now
 from detlab_hub.store.prepared import PreparedStatement
-from detlab_hub.store.queries import workspaces
-from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, QuotaRow, TaskRow
+from detlab_hub.store.queries import checkpoints, usage, workspaces
+from detlab_hub.store.queries.usage import Faded
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, QuotaRow, TaskRow
 
 AN_HOUR = 3600.0
 Refusals = Mapping[tuple[int | str, str], float]
@@ -45,28 +64,6 @@ def _jobs(row: type[ExperimentRow | TaskRow], named_by: Any) -> PreparedStatemen
 _EXPERIMENTS = _jobs(ExperimentRow, AllocationRow.experiment_id)
 _TASKS = _jobs(TaskRow, AllocationRow.task_id)
 _QUOTAS = PreparedStatement(select(QuotaRow.kind, QuotaRow.name, QuotaRow.slots))
-_CLOSED = PreparedStatement(
-    select(AgentRow.id, AgentRow.enabled, AgentRow.drain, AgentRow.slots_off).where(
-        or_(AgentRow.enabled.is_(False), AgentRow.slots_off != [])
-    )
-)
-_PREEMPTED = PreparedStatement(
-    select(AllocationRow.trial_id, func.count())
-    .where(
-        AllocationRow.trial_id.in_(
-            select(AllocationRow.trial_id).where(
-                or_(
-                    and_(AllocationRow.state == AllocationState.PENDING, AllocationRow.run > 1),
-                    *(AllocationRow.state == state for state in PLACED),
-                ),
-                AllocationRow.trial_id.is_not(None),
-            )
-        ),
-        AllocationRow.preempt_reason == PreemptReason.PREEMPT.value,
-        AllocationRow.preempt_at > bindparam("since"),
-    )
-    .group_by(AllocationRow.trial_id)
-)
 
 
 class JobFromRow(NamedTuple):
@@ -101,6 +98,9 @@ class ClusterSnapshot:
     """Tasks of the pass before."""
     of_workspaces: list[Any] = field(default_factory=list)
     """Quotas of workspaces: (id, owner, name, slots)."""
+    faded: Mapping[str, Sequence[Faded]] = field(default_factory=dict)
+    """What users have used of each pool of which they have shares, and when trials that hold slots saved last."""
+    saved: Mapping[int, float] = field(default_factory=dict)
     held: list[tuple[str, str, str, int]] = field(default_factory=list)
     """(pool, job, owner, slots) of everything that holds slots."""
     _holder_by: dict[int | str, JobFromRow] = field(default_factory=dict, init=False)
@@ -150,7 +150,8 @@ class ClusterSnapshot:
         nodes = [node for node in self.nodes if node.pool == pool.name]
         slots = {node.id: frozenset(node.slots) for node in nodes}
         tasks = [self._waits(row, pool) for row in self.pending if self.holder(row).pool == pool.name]
-        tasks += [self._holds(row, slots, pool) for row in self.placed if self._is_on(row, slots)]
+        runs = [row for row in self.placed if self._is_on(row, slots)]
+        tasks += [self._holds(row, slots, pool) for row in runs]
         names = {task.job for task in tasks}
         if not all(node.gangs for node in nodes):
             dated = [agent_of(node, self.closed.get(node.id, AgentState.ENABLED)) for node in nodes if not node.gangs]
@@ -164,6 +165,7 @@ class ClusterSnapshot:
             private=True,
             zero_slot_tasks=self.settings.limits.zero_slot_tasks or None,
             unbound=frozenset(self.settings.limits.exempt_users),
+            usage=used_now(pool, self.faded.get(pool.name, ()), runs, self.now) if pool.by_users else {},
         )
 
     def slots_of(self, row: PlacedRow) -> Mapping[str, frozenset[str]]:
@@ -213,7 +215,8 @@ class ClusterSnapshot:
         preemptible = row.trial_id is not None and row.trial_id not in self.at_preemption_limit
         refused = self.refused.get(holder_of(row), _NO_AGENTS) if self.refused else _NO_AGENTS
         aged = self.now - row.requested_at > pool.patience
-        made_of = TaskState.PENDING, row, groups, workspace, preemptible, refused, aged
+        evicts = may_evict(pool, row, self.now)
+        made_of = TaskState.PENDING, row, groups, workspace, preemptible, refused, aged, evicts
         known = self.known.get(row.id, made_of)
         if known is not None:
             return known
@@ -235,6 +238,7 @@ class ClusterSnapshot:
             aged=aged,
             millicpus=row.millicpus,
             memory=row.memory,
+            evicts=evicts,
         )
         return self.known.keep(made_of, task)
 
@@ -246,7 +250,9 @@ class ClusterSnapshot:
         left = None if row.max_time is None else max(0.0, began + row.max_time - self.now)
         at = [there.get(agent) for agent in self.seats[row.id]]
         preemptible = row.trial_id is not None and row.trial_id not in self.at_preemption_limit
-        made_of = TaskState.RUNNING, row, groups, workspace, preemptible, at, left, aged
+        protected = in_minimum_run(pool, began, self.now)
+        saved = self.saved.get(row.trial_id or 0) if pool.by_users else None
+        made_of = TaskState.RUNNING, row, groups, workspace, preemptible, at, left, aged, protected, saved
         known = self.known.get(row.id, made_of)
         if known is not None:
             return known
@@ -274,6 +280,8 @@ class ClusterSnapshot:
             memory=row.memory,
             aged=aged,
             began=row.started_at,
+            protected=protected,
+            saved=saved,
         )
         return self.known.keep(made_of, task)
 
@@ -328,8 +336,9 @@ def _cluster_snapshot(
     holders = {experiment_name(row[0]): _holder(experiment_name(row[0]), *row[1:]) for row in _EXPERIMENTS.all(s, {})}
     holders.update((row[0], _holder(*row)) for row in _TASKS.all(s, {}))
     preempts = any(may_preempt(pool) for pool in settings.pools.by_name.values())
-    counts = _PREEMPTED.all(s, {"since": now - AN_HOUR}) if preempts else []
-    closed, off = _closed(s)
+    counts = preempted_since(s, now - AN_HOUR) if preempts else []
+    closed, off = closed_agents(s)
+    shared = [name for name, pool in settings.pools.by_name.items() if pool.by_users]
     placed = known.placed(s)
     seats = known.seats(s)
     return ClusterSnapshot(
@@ -346,16 +355,9 @@ def _cluster_snapshot(
         at_preemption_limit=frozenset(trial_id for trial_id, count in counts if count >= settings.preemptions_per_hour),
         seats=seats,
         known=known,
+        faded={name: usage.faded(s, name) for name in shared},
+        saved=checkpoints.last_saved(s) if shared else {},
     )
-
-
-def _closed(s: Session) -> tuple[dict[str, AgentState], dict[str, list[str]]]:
-    """Return what administrators closed: agents, and single slots by their agents."""
-    rows = _CLOSED.all(s, {})
-    agents = {
-        name: AgentState.DRAINING if drain else AgentState.DISABLED for name, enabled, drain, _ in rows if not enabled
-    }
-    return agents, {name: off for name, _, _, off in rows if off}
 
 
 def is_single_node(user_task: bool, constraints: Mapping[str, Any] | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict
-from detlab.schemas.wire import ExperimentView
+from detlab.schemas.wire import ExperimentState, ExperimentView
 from detlab.schemas.wire.projects import MoveExperiment
 from detlab_hub.core.rights import Action
 from detlab_hub.services.admission.destinations import Destination, destination
@@ -13,6 +13,8 @@ from detlab_hub.services.admission.workspace_defaults import defaults_of, storag
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import experiment_for
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.parts import EXPERIMENT
+from detlab_hub.services.base.configs.rules import rules_for
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.masking import masked_storage
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -28,7 +30,8 @@ class Moves(Service):
         """Move an experiment: from then on the members of the other workspace see it, and those of this one no more.
 
         Raises:
-            ConfigError: There is no such workspace or project for the caller, or it is archived.
+            ConfigError: There is no such workspace or project for the caller, or it is archived; or a config policy
+                there does not allow what has not ended.
             Conflict: It is being deleted, or the other workspace has another storage, and it was not said to keep it.
             Forbidden: It is not the caller's to move, or they may put nothing there.
             NotFound: There is no such experiment for the caller.
@@ -41,6 +44,8 @@ class Moves(Service):
             place = destination(s, caller, wanted.workspace, wanted.project, row.owner)
             if not wanted.keep_storage:
                 _check_storage(s, row, place)
+            if place.workspace_id != row.workspace_id and not ExperimentState(row.state).terminal:
+                rules_for(s, place.workspace_id, EXPERIMENT).hold(row)
             before = (row.workspace_id, row.project_id)
             after = place.made(unit)
             if before != after:

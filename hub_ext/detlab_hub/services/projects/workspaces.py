@@ -11,7 +11,13 @@ from detlab.pasted import word
 from detlab.schemas.wire import Archived
 from detlab.schemas.wire.workspaces import CreateWorkspace, EditWorkspace, WorkspaceList, WorkspaceView
 from detlab_hub.core.rights import Action, ObjectKind, right_of, role_of
-from detlab_hub.services.admission.workspace_defaults import check_defaults, defaults_of
+from detlab_hub.services.admission.configs.templates import check_default_template
+from detlab_hub.services.admission.workspace_defaults import (
+    check_defaults,
+    defaults_of,
+    shown_defaults,
+    with_secrets_of,
+)
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import administers, owns, person, workspace_for, workspace_things
 from detlab_hub.services.base.callers import Caller
@@ -104,9 +110,13 @@ class Workspaces(Service):
             if wanted.name is not None and wanted.name != row.name:
                 _check_may_rename(caller, row)
             changed = [*_rename(unit.session, row, wanted), *_write(unit, row, wanted)]
-            if wanted.defaults is not None and wanted.defaults != defaults_of(row):
-                check_defaults(caller, defaults_of(row), wanted.defaults, unit.settings)
-                row.defaults = wanted.defaults.model_dump(exclude_defaults=True)
+            before = defaults_of(row)
+            defaults = None if wanted.defaults is None else with_secrets_of(before, wanted.defaults)
+            if defaults is not None and defaults != before:
+                check_defaults(caller, before, defaults, unit.settings)
+                if defaults.template != before.template:
+                    check_default_template(unit.session, caller, row, defaults.template)
+                row.defaults = defaults.model_dump(exclude_defaults=True)
                 changed.append(f"defaults: {', '.join(row.defaults) or 'none'}")
             if changed:
                 audit.note(unit, caller, "workspace.edit", f"workspace {row.id}", ", ".join(changed))
@@ -211,7 +221,7 @@ def workspace_views(s: Session, rows: Sequence[WorkspaceRow], caller: Caller) ->
             models=models.get(row.id, 0),
             tasks=tasks.get(row.id, 0),
             quota=row.quota,
-            defaults=defaults_of(row),
+            defaults=shown_defaults(row),
         )
         found.append(view)
     return found

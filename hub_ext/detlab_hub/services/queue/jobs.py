@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, update
@@ -24,10 +25,12 @@ from detlab_hub.services.admission import feasibility
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import experiment_for, knows, no_such, owns, trial_for
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.rules import rules_of
 from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.base.limits.checks import check_priority
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.placement import snapshots
+from detlab_hub.services.placement.active_rows import experiment_name
 from detlab_hub.services.queue import why_waiting
 from detlab_hub.services.queue.job_views import QueueEntry, entries, entry_of, lines, views
 from detlab_hub.services.queue.queue import by_priority
@@ -73,9 +76,10 @@ class Jobs(Service):
         def read(s: Session) -> JobList:
             starts: dict[str, float | None] = {}
             if not self._context.halted:
+                observed = _observed(s)
                 for name, snapshot in self._snapshots(s, around).items():
                     if pool in (None, name) and name not in around.queues:
-                        starts.update(self._forecasts.starts(name, snapshot, around.now))
+                        starts.update(self._forecasts.starts(name, snapshot, around.now, observed))
             standing = lines(self._context.settings, entries(jobs.live(s)).values())
             kept = {name: line for name, line in standing.items() if pool in (None, name)}
             found = views(kept, caller, self._context.pending_reasons, starts, around.now, _elsewhere(s, kept))
@@ -107,7 +111,7 @@ class Jobs(Service):
                     entry,
                     wanted,
                     around.now,
-                    self._forecasts,
+                    partial(self._forecasts.starts, observed=_observed(s)),
                     halted=halted,
                     awaited=awaited,
                     queue=around.queues.get(entry.pool),
@@ -131,7 +135,8 @@ class Jobs(Service):
         """Change a job; its owner and administrators may. A value that is set already is left unchanged.
 
         Raises:
-            ConfigError: There is no such pool, or no agent of it could run the job's image.
+            ConfigError: There is no such pool, or no agent of it could run the job's image, or a config policy does not
+                allow it.
             Conflict: It has ended, or is in another queue than the job that it is to be moved next to.
             Forbidden: It is another user's, or would overtake another user's, or the caller may not give this priority.
             ResourcesError: No agent of the pool could ever run it.
@@ -149,6 +154,7 @@ class Jobs(Service):
                 pool = context.settings.pools.by_name.get(wanted[1])
                 default = row.priority if pool is None else pool.priority
                 check_priority(context.settings.limits, caller, wanted[0], default)
+            _check_policies(unit, row, change)
             done = _set(unit, row, change)
             done |= self._move(unit, caller, row, change)
             if done:
@@ -188,7 +194,7 @@ class Jobs(Service):
         starts: dict[str, float | None] = {}
         placed_here = not self._context.halted and entry.pool not in around.queues
         if entry.waiting and placed_here and entry.pool in (snapshots := self._snapshots(s, around)):
-            starts.update(self._forecasts.starts(entry.pool, snapshots[entry.pool], around.now))
+            starts.update(self._forecasts.starts(entry.pool, snapshots[entry.pool], around.now, _observed(s)))
         found = views(standing, caller, self._context.pending_reasons, starts, around.now, _elsewhere(s, standing))
         view = next(view for one, view in found if one is entry)
         # A caller who may read a shared experiment sees its name here, too.
@@ -246,6 +252,11 @@ class Jobs(Service):
         for number, position in positions.items():
             _row_of(s, number).position = position
         return {"place": f"{'ahead of' if ahead else 'behind'} {_words(other)}"} if positions else {}
+
+
+def _observed(s: Session) -> dict[str, float]:
+    """Return how many seconds the completed trials of each experiment that waits or runs took, by job."""
+    return {experiment_name(number): seconds for number, seconds in jobs.observed(s).items()}
 
 
 def _elsewhere(s: Session, standing: Mapping[str, Sequence[QueueEntry]]) -> dict[str, str]:
@@ -320,6 +331,19 @@ def _requirements(row: ExperimentRow | TaskRow, pool: str, runtime: str) -> feas
         required = feasibility.of_task(row.owner, row.owner_groups, config, f"task {row.id}", row.workspace_id)
     resources = {**required.resources, "resource_pool": pool, "max_slots": row.max_slots}
     return replace(required, resources=resources, what=f"{required.what} in the pool {pool}", fixed=True)
+
+
+def _check_policies(unit: UnitOfWork, row: ExperimentRow | TaskRow, change: JobUpdate) -> None:
+    """Check that config policies allow a change; what stays as it is may be beyond one that was set later.
+
+    Raises:
+        ConfigError: They do not.
+    """
+    wanted = {"priority": change.priority, "weight": change.weight, "resource_pool": change.pool}
+    before = {"priority": row.priority, "weight": row.weight, "resource_pool": row.resource_pool}
+    changes = {f"resources.{key}": value for key, value in wanted.items() if value not in (None, before[key])}
+    if changes:
+        rules_of(unit.session, row).check_change(row.config, changes)
 
 
 def _not_in_line(row: ExperimentRow | TaskRow, other: ExperimentRow | TaskRow, *, ranked: bool) -> str:

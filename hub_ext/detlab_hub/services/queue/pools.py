@@ -60,7 +60,11 @@ def _view(pool: PoolConfig, nodes: list[Node], closed: Collection[str]) -> PoolV
     rules = pool.rules
     takes_away = {Scheduler.PRIORITY: rules.preemption, Scheduler.FAIR_SHARE: True, Scheduler.ROUND_ROBIN: False}
     heard = [node for node in nodes if not node.suspect]
+    of_users = {"usage_half_life": rules.half_life, "min_run": pool.min_run, "evict_after": pool.evict_after}
     return PoolView(
+        **(of_users if pool.by_users else {}),
+        share_by=rules.share_by.value,
+        price=pool.price,
         name=pool.name,
         description=pool.description,
         scheduler=rules.scheduler.value,
@@ -70,6 +74,7 @@ def _view(pool: PoolConfig, nodes: list[Node], closed: Collection[str]) -> PoolV
         priority=pool.priority,
         patience=pool.patience,
         slots_per_device=pool.slots_per_device,
+        enforces=sorted(frozenset[str]().union(*(node.enforces for node in heard))),
         elastic=pool.provider is not None,
         agents=len(heard),
         agents_away=len(nodes) - len(heard),

@@ -24,18 +24,21 @@ class Forecasts:
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
 
-    def starts(self, pool: str, snapshot: Snapshot, now: float) -> Mapping[str, float | None]:
-        """Return in how many seconds each pending task of a pool starts at the latest; None where that is not known.
+    def starts(
+        self, pool: str, snapshot: Snapshot, now: float, observed: Mapping[str, float] | None = None
+    ) -> Mapping[str, float | None]:
+        """Return in how many seconds each pending task of a pool is expected to start; None where that is not known.
 
         Args:
             pool: Its name.
             snapshot: The pool now.
             now: The time, in seconds since the epoch.
+            observed: How many seconds tasks of a job took that have ended, by job.
         """
         key = _key_of(snapshot)
         known = self._known.get(pool)
         if known is None or known.key != key or not 0 <= now - known.at < FRESH_SECONDS:
-            known = self._known[pool] = _Known(key, now, estimated_starts(snapshot, schedule))
+            known = self._known[pool] = _Known(key, now, estimated_starts(snapshot, schedule, observed, now))
         gone = now - known.at
         return {name: None if left is None else max(0.0, left - gone) for name, left in known.starts.items()}
 

@@ -18,7 +18,6 @@ from detlab_hub.core.scheduling.hints import Hint, hints
 from detlab_hub.core.scheduling.order import in_order
 from detlab_hub.services.base.settings import A_COPY
 from detlab_hub.services.queue.job_views import QueueEntry
-from detlab_hub.services.queue.start_estimates import Forecasts
 from detlab_hub.store.queries.jobs import Live
 
 EXPLAINED = 10
@@ -54,7 +53,7 @@ def explained(
     entry: QueueEntry,
     wanted: Sequence[Live],
     now: float,
-    forecasts: Forecasts,
+    forecast: Callable[[str, Snapshot, float], Mapping[str, float | None]],
     *,
     halted: str,
     awaited: Awaited = nothing_awaited,
@@ -67,7 +66,7 @@ def explained(
         entry: The job.
         wanted: Its waiting allocations.
         now: The time, in seconds since the epoch.
-        forecasts: The cached estimates of when tasks start.
+        forecast: Seconds until tasks start, by pool, its snapshot and the time; see `Forecasts.starts`.
         halted: Why nothing new starts at all; empty: it does.
         awaited: Which instances of an elastic pool a task waits for.
         queue: Whose batch system places the tasks of the pool; None: the master places them.
@@ -79,7 +78,7 @@ def explained(
     places = {task.id: place for place, task in enumerate(line, 1)}
     own = {one.allocation_id for one in entry.waiting}
     found = sorted((one for one in wanted if one.allocation_id in places), key=lambda one: places[one.allocation_id])
-    starts = {} if halted or queue is not None else forecasts.starts(entry.pool, snapshot, now)
+    starts = {} if halted or queue is not None else forecast(entry.pool, snapshot, now)
     outlook = _Outlook(snapshots, entry.pool, starts, queue, halted=halted)
     return [
         _with_instances(

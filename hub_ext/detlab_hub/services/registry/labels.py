@@ -17,7 +17,7 @@ from detlab_hub.services.base.access import model_for
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.services.notify.webhooks import enqueue
+from detlab_hub.services.notify.outbox import enqueue
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.views import move_view
 from detlab_hub.store.idempotency import known_experiment, note_experiment

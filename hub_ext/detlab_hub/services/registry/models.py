@@ -28,7 +28,7 @@ from detlab_hub.services.registry.views import model_view, model_views
 from detlab_hub.services.streams.reads import note_rights
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import rights
-from detlab_hub.store.queries.registry import models
+from detlab_hub.store.queries.registry import models, naming
 from detlab_hub.store.tables import ModelGrantRow, ModelRow, clean_text
 
 METADATA_BYTES = 1024 * 1024
@@ -334,7 +334,7 @@ def edited_metadata(
 
 
 def _check_free(s: Session, owner: str, name: str) -> None:
-    known = models.of_owner(s, owner, name)
+    known = naming.of_owner(s, ModelRow, owner, name)
     if known is not None:
         raise Conflict(
             f"there is a model {name!r} already, with the id {known.id}", hint=f"det model describe {known.id}"

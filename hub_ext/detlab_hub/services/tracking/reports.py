@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from detlab.errors import Conflict, Forbidden
-from detlab.schemas.wire import LogRecord, RecordAck, RefusedRecord, decode_float, encode_floats
+from detlab.schemas.wire import AlertRecord, LogRecord, RecordAck, RefusedRecord, decode_float, encode_floats
 from detlab.schemas.wire.logged_names import BadKey, check_key
 from detlab.schemas.wire.runs import (
     SUMMARY_CHARS,
@@ -24,6 +24,7 @@ from detlab.schemas.wire.runs import (
     LoggedMetrics,
     LoggedValues,
     PrintedLine,
+    RaisedAlert,
     RunBegun,
     RunRecords,
     WriterBegins,
@@ -36,6 +37,7 @@ from detlab_hub.services.base.access import check_may_ask, person, tracked_thing
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.notify.telling import say_of_run
 from detlab_hub.services.tracking.access import made_place, place_named, run_for, trial_of
 from detlab_hub.services.tracking.experiments import BadRequest, add_project
 from detlab_hub.services.tracking.facts import GROUP_TAG, JOB_TYPE_TAG, NOTES_TAG, as_text, flat
@@ -72,6 +74,7 @@ class _Taken:
     tags: dict[str, str] = field(default_factory=dict)
     summary: dict[str, str] = field(default_factory=dict)
     lines: list[LogRecord] = field(default_factory=list)
+    alerts: list[AlertRecord] = field(default_factory=list)
     began: float | None = None
     exit: WriterExit | None = None
 
@@ -183,7 +186,7 @@ def _begun(unit: UnitOfWork, caller: Caller, wanted: BeginRun) -> TrackedRunRow:
         place = add_project(unit, caller, wanted.project, {})
     place = made_place(unit, caller, place)
     started = round((wanted.started or unit.now) * 1000)
-    name = wanted.name or ("" if _DRAWN.fullmatch(wanted.key) else wanted.key)
+    name = wanted.name or (f"run-{wanted.key[:8]}" if _DRAWN.fullmatch(wanted.key) else wanted.key)
     row = add_run(unit, caller, place, name, started, run_id_of_key(person(caller).name, wanted.key))
     s.flush()
     tags = {runs.KEY_TAG: wanted.key, GROUP_TAG: wanted.group, JOB_TYPE_TAG: wanted.job_type, NOTES_TAG: wanted.notes}
@@ -239,6 +242,10 @@ def _sort(taken: _Taken, record: Any) -> None:
             taken.summary.update({_key(key, "result"): _json(key, value) for key, value in record.values.items()})
         case PrintedLine():
             taken.lines.append(_line(record))
+        case RaisedAlert():
+            taken.alerts.append(
+                AlertRecord(seq=record.seq, time=record.time, title=record.title, text=record.text, level=record.level)
+            )
         case WriterExit():
             taken.exit = record
 
@@ -292,6 +299,8 @@ def _store(unit: UnitOfWork, row: TrackedRunRow, taken: _Taken) -> None:
         s.flush()
         if points.count(s, row.id) > MOST_NAMES:
             raise BadRequest(f"run {row.id} would have more than {MOST_NAMES:,} metrics")
+    if taken.alerts:
+        say_of_run(unit, row, taken.alerts)
     if taken.lines:
         _append_lines(unit, row.id, taken.lines)
 

@@ -135,7 +135,7 @@ class RunViews(Service):
             fitting = max(1, pages.PAGE_BYTES // (_POINT_BYTES * most + _CURVE_BYTES))
             found = points.metrics_from(s, run_id, names, skip, min(fitting, MOST_CURVES) + 1)
             shown = found[: min(fitting, MOST_CURVES)]
-            items = [_thinned(points.curve(s, series, name, max(READ_POINTS, most)), most) for series, name in shown]
+            items = [thinned(points.curve(s, series, name, max(READ_POINTS, most)), most) for series, name in shown]
             return RunCurveList(items=items, next=skip + len(shown) if len(found) > len(shown) else None)
 
         return await self._context.look(caller.name, look)
@@ -216,7 +216,8 @@ class RunViews(Service):
         return await self._search.page(caller.name, lambda s: found_run(s, caller, named).id, which, regex, context)
 
 
-def _thinned(found: points.StoredCurve, most: int) -> RunCurve:
+def thinned(found: points.StoredCurve, most: int) -> RunCurve:
+    """Return a curve with the points that are chosen of it: extremes and the last one among them."""
     kept = downsample.choose([one.value for one in found.points], max(most, downsample.MIN_POINTS))
     shown = [found.points[place] for place in kept.tolist()]
     return RunCurve(
@@ -242,13 +243,18 @@ def found_run(s: Session, caller: Caller, named: str, action: Action | None = No
         owner = person(caller).name
         mine = [run_id_of_key(owner, named)]
         if s.get(TrackedRunRow, mine[0]) is None:
-            mine = runs.own_beginning(s, owner, named, 2) if len(named) >= SHORTEST_START else []
+            mine = _beginning(s, owner, named) or _beginning(s, owner, named.removeprefix("run-"))
         if not mine:
             error.hint = error.hint or "det run list"
             raise
         if len(mine) > 1:
             raise BadRequest(f"several of your runs begin with {named[:80]}", hint="det run list") from error
         return run_for(s, caller, mine[0], action)
+
+
+def _beginning(s: Session, owner: str, start: str) -> list[str]:
+    """Return two runs of a user at most that begin so; those without a name are called `run-` and their beginning."""
+    return runs.own_beginning(s, owner, start, 2) if len(start) >= SHORTEST_START else []
 
 
 def run_view(s: Session, caller: Caller, run_id: str) -> RunView:

@@ -63,7 +63,7 @@ class Servers(Service):
         """
         check_may_ask(caller, Action.TASK_START_SERVER)
         asker = replace(caller, admin=False)  # a server reads with its own Hub token, which is no administrator's
-        made = await prepare(self._context, asker, request.kind, request.config, request.config_yaml)
+        made = await prepare(self._context, asker, request.kind, request.config, request.config_yaml, request.template)
         problems = await self._context.read(lambda s: unknown(s, asker, request))
         if problems:
             raise ConfigError(problems)
@@ -196,6 +196,7 @@ def _options(request: CreateTask) -> dict[str, Any]:
         "config": raw,
         "name": request.name,
         "bundle": request.bundle,
+        "template": request.template,
         "experiment_ids": request.experiment_ids,
         "trial_ids": request.trial_ids,
     }

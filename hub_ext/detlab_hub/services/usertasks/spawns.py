@@ -71,7 +71,7 @@ class Spawns(Service):
         del hub  # its token is all it takes
         _check(request)
         caller = _owner_of(request)
-        made = await prepare(self._context, caller, request.kind, request.config, None)
+        made = await prepare(self._context, caller, request.kind, request.config, None, request.template)
         config = made.config
         if request.hold:
             config["runtime"] = ANY

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from detlab.schemas.taskwire import TaskView
+from detlab.schemas.wire import TrialState
 from detlab.schemas.wire.projects import MoveTask
 from detlab_hub.core.rights import Action
 from detlab_hub.services.admission.destinations import destination
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.parts import TASKS
+from detlab_hub.services.base.configs.rules import rules_for
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.streams.reads import note_rights
@@ -25,7 +28,8 @@ class TaskMoves(Service):
         count under the quota of the other one.
 
         Raises:
-            ConfigError: There is no such workspace or project for the caller, or it is archived.
+            ConfigError: There is no such workspace or project for the caller, or it is archived; or a config policy
+                there does not allow what has not ended.
             Forbidden: It is another user's, or the caller may put nothing there.
             NotFound: There is no such task for the caller.
         """
@@ -33,6 +37,8 @@ class TaskMoves(Service):
         def move(unit: UnitOfWork) -> TaskView:
             row = seen_task(unit.session, caller, task_id, Action.TASK_MOVE)
             place = destination(unit.session, caller, wanted.workspace, wanted.project, row.owner)
+            if place.workspace_id != row.workspace_id and not TrialState(row.state).terminal:
+                rules_for(unit.session, place.workspace_id, TASKS).hold(row)
             before = (row.workspace_id, row.project_id)
             after = place.made(unit) if place.reference or place.project is not None else (None, None)
             if before != after:

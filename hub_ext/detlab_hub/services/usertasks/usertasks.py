@@ -18,11 +18,14 @@ from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKi
 from detlab.schemas.wire import LogLine, TrialState
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.rights import ACTIONS, Action, ObjectKind
+from detlab_hub.services.admission import cost_caps
 from detlab_hub.services.admission.bundles import may_use
 from detlab_hub.services.admission.destinations import destination_of, tasks_in
 from detlab_hub.services.base import audit, references
 from detlab_hub.services.base.access import check_may_ask, may_open_task, may_read, may_see_task, no_such, person
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.parts import TASKS
+from detlab_hub.services.base.configs.rules import rules_for
 from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.base.limits.checks import check_queued
 from detlab_hub.services.base.masking import masked_config
@@ -75,7 +78,7 @@ class UserTasks(Service):
         """
         if request.kind.served_by_hub and not request.dry_run:
             raise Conflict(f"a {request.kind} is started by the Hub")
-        made = await prepare(self._context, caller, request.kind, request.config, request.config_yaml)
+        made = await prepare(self._context, caller, request.kind, request.config, request.config_yaml, request.template)
         config, warnings = made.config, [*made.warnings]
         if await self._context.read(lambda s: known_task(s, caller.name, request.idempotency_key)) is None:
             if not request.dry_run:
@@ -210,8 +213,8 @@ def create_row(
     """Make a user task and ask for its place; `notes` are the master's own.
 
     Raises:
-        ConfigError: Its code was not uploaded, the owner may not read what a TensorBoard shows, or there is no such
-            workspace or project for them.
+        ConfigError: Its code was not uploaded, the owner may not read what a TensorBoard shows, there is no such
+            workspace or project for them, or a config policy does not allow it.
         NoUid: No uid is left for the owner.
         TooMany: The owner has too many jobs that have not ended.
         NotAllowed: Its priority is better than the owner may give.
@@ -222,7 +225,10 @@ def create_row(
         raise taskconf.refused(problems)
     check_queued(unit.settings.limits, caller.name, caller.groups, limits.live_jobs(unit.session, caller.name))
     slots = int((config.get("resources") or {}).get("slots") or 0)
+    if slots:
+        cost_caps.check(unit.session, caller.name, unit.now)
     place = destination_of(unit.session, caller, config)
+    rules_for(unit.session, place.workspace_id, TASKS).check(config)  # as of now
     if place.reference:  # whose workspace it is, for who submits the same again
         config = {**config, "workspace": place.reference}
     # Nothing is made for who works alone.

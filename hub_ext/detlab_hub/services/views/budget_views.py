@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import BudgetView
@@ -9,6 +11,12 @@ from detlab_hub.store.queries import usage
 from detlab_hub.store.tables import ExperimentRow
 
 _HOUR = 3600.0
+
+
+def used(s: Session, row: ExperimentRow, now: float) -> dict[str, Any]:
+    """Return what is used of an experiment's budgets, and its cost so far, as fields of its view."""
+    cost = usage.cost_of_experiment(s, row.id, now)
+    return {"budgets": views(s, row, now), "cost": round(cost, 6) if cost else None}
 
 
 def views(s: Session, row: ExperimentRow, now: float) -> list[BudgetView]:

@@ -16,10 +16,17 @@ class LineageDrawing:
         """Return what was drawn."""
         return LineageGraph(nodes=list(self.nodes.values()), edges=self.edges)
 
-    def node(self, kind: str, name: str, detail: str = "") -> str:
-        """Draw a node; return its id."""
+    def node(self, kind: str, name: str, detail: str = "", *, label: str = "") -> str:
+        """Draw a node; return its id.
+
+        Args:
+            kind: Of what, see `LineageNode`.
+            name: Unique among those of its kind.
+            detail: What is said beside it.
+            label: What it is called; empty: by its name.
+        """
         key = f"{kind}:{name}"
-        label = name if kind in {"version", "data", "artifact"} else f"{kind} {name}"
+        label = label or (name if kind in {"version", "data", "artifact"} else f"{kind} {name}")
         self.nodes.setdefault(key, LineageNode(id=key, kind=kind, label=label, detail=detail))
         return key
 

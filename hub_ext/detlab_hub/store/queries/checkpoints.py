@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Row, bindparam, select, tuple_
+from sqlalchemy import ColumnElement, Row, bindparam, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
@@ -12,7 +12,7 @@ from detlab_hub.core.rights import Person
 from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries import rights
 from detlab_hub.store.queries.statements import chunks
-from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow, TrialRow
+from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow, RemovalRow, TrialRow
 
 _SINCE_ANEW = CheckpointRow.run >= (
     select(TrialRow.first_run).where(TrialRow.id == CheckpointRow.trial_id).correlate(CheckpointRow).scalar_subquery()
@@ -24,6 +24,23 @@ _LATEST = PreparedStatement(
     .order_by(CheckpointRow.steps_completed.desc(), CheckpointRow.created_at.desc(), CheckpointRow.uuid.desc())
     .limit(1)
 )
+_HOLDING = ("ASSIGNED", "PULLING", "STARTING", "RUNNING", "TERMINATING")
+_SAVED = PreparedStatement(
+    select(CheckpointRow.trial_id, func.max(CheckpointRow.created_at))
+    .where(
+        CheckpointRow.trial_id.in_(
+            select(AllocationRow.trial_id).where(
+                or_(*(AllocationRow.state == state for state in _HOLDING)), AllocationRow.trial_id.is_not(None)
+            )
+        )
+    )
+    .group_by(CheckpointRow.trial_id)
+)
+
+
+def last_saved(s: Session) -> dict[int, float]:
+    """Return when each trial that holds slots committed its last checkpoint, in seconds since the epoch."""
+    return {row[0]: row[1] for row in _SAVED.all(s, {})}
 
 
 def beginning(s: Session, viewer: Person, start: str, limit: int) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.queries import events
@@ -39,3 +39,8 @@ def slowest(s: Session, names: Collection[str]) -> int | None:
         return None
     found: int | None = s.scalar(select(func.min(EventConsumerRow.cursor)).where(EventConsumerRow.name.in_(names)))
     return found
+
+
+def forget(s: Session, name: str) -> None:
+    """Forget a consumer: it begins anew with the newest event, if it comes back."""
+    s.execute(delete(EventConsumerRow).where(EventConsumerRow.name == name))

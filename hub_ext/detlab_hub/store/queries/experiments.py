@@ -28,6 +28,7 @@ from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries import rights
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.metrics.lookup import forget
+from detlab_hub.store.queries.notify import alerts
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.queries.tracking import runs
 from detlab_hub.store.tables import (
@@ -35,6 +36,7 @@ from detlab_hub.store.tables import (
     ArtifactLinkRow,
     BookmarkRow,
     CheckpointRow,
+    DeletedArtifactLinkRow,
     EventRow,
     ExperimentMetric,
     ExperimentRow,
@@ -294,10 +296,12 @@ def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
     logged = select(TrackedRunRow.id).where(TrackedRunRow.experiment_id == experiment_id)
     s.execute(delete(CheckpointRow).where(CheckpointRow.run_id.in_(logged)))
     runs.delete_of_experiment(s, experiment_id)
+    alerts.forget_experiment(s, experiment_id)
     for table in (
         EventRow,
         MediaRow,
         ArtifactLinkRow,
+        DeletedArtifactLinkRow,
         CheckpointRow,
         AllocationRow,
         SearcherJournal,

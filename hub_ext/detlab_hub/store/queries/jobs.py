@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Table, bindparam, delete, func, or_, select
 from sqlalchemy.orm import Session
 
-from detlab.schemas.wire import AllocationState
+from detlab.schemas.wire import AllocationState, TrialState
 from detlab_hub.core.rights import ObjectKind, Person
 from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.rights import visible
@@ -184,3 +184,16 @@ def remove_quota(s: Session, kind: str, name: str, what: Literal["slots", "stora
         query = delete(table).where(table.kind == kind, table.name == clean_text(name))
         removed += getattr(s.execute(query), "rowcount", 0)
     return bool(removed)
+
+
+def observed(s: Session) -> dict[int, float]:
+    """Return how many seconds the completed trials of each experiment took, of experiments that have not ended."""
+    took = TrialRow.ended_at - TrialRow.started_at
+    query = select(TrialRow.experiment_id, func.avg(took)).where(
+        TrialRow.experiment_id.in_(
+            select(AllocationRow.experiment_id).where(AllocationRow.state != AllocationState.TERMINATED)
+        ),
+        TrialRow.state == TrialState.COMPLETED.value,
+        took > 0,
+    )
+    return {number: float(seconds) for number, seconds in s.execute(query.group_by(TrialRow.experiment_id))}

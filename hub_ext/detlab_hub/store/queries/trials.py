@@ -135,3 +135,14 @@ def first_ids(s: Session, experiment_id: int, limit: int) -> list[int]:
     return list(
         s.scalars(select(TrialRow.id).where(TrialRow.experiment_id == experiment_id).order_by(TrialRow.id).limit(limit))
     )
+
+
+def ends_without_number(s: Session, experiment_id: int) -> tuple[int, int]:
+    """Return how many completed trials have values of the metric, and how many of these end with NaN or infinity."""
+    no_numbers = {float("nan"), float("inf"), float("-inf")}
+    last = TrialRow.latest_validation
+    query = select(func.count(), func.count().filter(last.in_(no_numbers))).where(
+        TrialRow.experiment_id == experiment_id, TrialRow.state == "COMPLETED", last.is_not(None)
+    )
+    counted, without = s.execute(query).one()
+    return counted, without

@@ -15,12 +15,14 @@ from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
+    ConfigPolicyRow,
     ExperimentRow,
     MemberRow,
     ModelRow,
     ProjectRow,
     SavedViewRow,
     TaskRow,
+    TemplateRow,
     WorkspaceRow,
     clean_text,
 )
@@ -272,10 +274,13 @@ def delete_project(s: Session, row: ProjectRow) -> None:
 def delete_workspace(s: Session, row: WorkspaceRow) -> None:
     """Delete a workspace in which nothing lies, with its members and projects.
 
-    Views that its members have, and user tasks that have ended in it, become their owners' alone again.
+    Its templates and config policies go with it. Views that its members have, and user tasks that have ended in it,
+    become their owners' alone again.
     """
     s.execute(update(TaskRow).where(TaskRow.workspace_id == row.id).values(workspace_id=None, project_id=None))
     s.execute(delete(MemberRow).where(MemberRow.workspace_id == row.id))
+    for laid in (TemplateRow, ConfigPolicyRow):
+        s.execute(delete(laid).where(laid.workspace_id == row.id))
     projects = select(ProjectRow.id).where(ProjectRow.workspace_id == row.id)
     s.execute(update(SavedViewRow).where(SavedViewRow.project_id.in_(projects)).values(project_id=None))
     s.execute(delete(ProjectRow).where(ProjectRow.workspace_id == row.id))
@@ -295,3 +300,15 @@ def members(s: Session, workspace_id: int) -> list[MemberRow]:
 def member(s: Session, workspace_id: int, kind: str, name: str) -> MemberRow | None:
     """Return a member of a workspace."""
     return s.get(MemberRow, (workspace_id, kind, clean_text(name)))
+
+
+def visible_projects(s: Session, viewer: Person, ids: Collection[int]) -> set[int]:
+    """Return those of some projects that a user may read."""
+    query = select(ProjectRow.id).join(WorkspaceRow, WorkspaceRow.id == ProjectRow.workspace_id)
+    return set(s.scalars(query.where(visible_to(viewer), ProjectRow.id.in_(sorted(ids))))) if ids else set()
+
+
+def visible_references(s: Session, viewer: Person, ids: Collection[int]) -> dict[int, str]:
+    """Return `OWNER/NAME` of those of some workspaces that a user may read."""
+    query = select(WorkspaceRow.id).where(visible_to(viewer), WorkspaceRow.id.in_(sorted(ids)))
+    return references(s, set(s.scalars(query))) if ids else {}

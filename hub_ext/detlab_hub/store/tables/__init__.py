@@ -1,5 +1,6 @@
 """The tables of the master, as SQLAlchemy classes."""
 
+from detlab_hub.store.tables.alerts import AlertMarkRow, AlertRow, AlertRuleRow, HookRow
 from detlab_hub.store.tables.artifacts import (
     ArtifactAliasRow,
     ArtifactEntryRow,
@@ -7,17 +8,21 @@ from detlab_hub.store.tables.artifacts import (
     ArtifactLinkRow,
     ArtifactRow,
     ArtifactVersionRow,
+    DeletedArtifactLinkRow,
 )
 from detlab_hub.store.tables.base import Base, clean_text
 from detlab_hub.store.tables.cluster import (
     AgentRow,
     AuditRow,
+    CostCapRow,
     EventConsumerRow,
     EventRow,
+    FadedUsageRow,
     Lease,
     LogChunk,
     LogCut,
     Meta,
+    ProjectCostRow,
     QuotaRow,
     SlotUsageRow,
     StorageQuotaRow,
@@ -25,6 +30,7 @@ from detlab_hub.store.tables.cluster import (
     UidRow,
 )
 from detlab_hub.store.tables.collection import BookmarkRow, FreedRow, ReferenceRow
+from detlab_hub.store.tables.configs import CLUSTER, ConfigPolicyRow, TemplateRow
 from detlab_hub.store.tables.experiments import (
     AllocationRow,
     BundleRow,
@@ -39,7 +45,7 @@ from detlab_hub.store.tables.experiments import (
 )
 from detlab_hub.store.tables.finding import SavedViewRow
 from detlab_hub.store.tables.gangs import PartRow
-from detlab_hub.store.tables.governance import EvidenceRow, LedgerRow, MatrixRow, SigningKeyRow
+from detlab_hub.store.tables.governance import EvidenceRow, LedgerRow, MatrixRow, PreflightRow, SigningKeyRow
 from detlab_hub.store.tables.media import MediaRow
 from detlab_hub.store.tables.metrics import (
     ExperimentMetric,

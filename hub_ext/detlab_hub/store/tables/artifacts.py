@@ -115,3 +115,29 @@ class ArtifactLinkRow(Base):
     """`logged` or `used`."""
     experiment_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
     at: Mapped[float] = mapped_column(Double, default=0.0)
+
+
+class DeletedArtifactLinkRow(Base):
+    """What a run has made or used and is deleted: lineage goes on saying so, with the name that it had then."""
+
+    __tablename__ = "deleted_artifact_links"
+    __table_args__ = (
+        Index(None, "artifact_id", "version"),
+        Index(None, "run_id"),
+        Index(None, "experiment_id"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    artifact_id: Mapped[int] = mapped_column(BigInteger)
+    name: Mapped[str] = mapped_column(CleanText)
+    kind: Mapped[str] = mapped_column(CleanText)
+    owner: Mapped[str] = mapped_column(CleanText)
+    workspace_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    version: Mapped[int]
+    digest: Mapped[str] = mapped_column(CleanText)
+    run_id: Mapped[str] = mapped_column(CleanText)
+    role: Mapped[str] = mapped_column(CleanText)
+    experiment_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    at: Mapped[float] = mapped_column(Double, default=0.0)
+    deleted_at: Mapped[float] = mapped_column(Double, default=0.0)

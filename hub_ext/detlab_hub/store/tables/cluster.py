@@ -225,3 +225,46 @@ class SlotUsageRow(Base):
     kind: Mapped[str] = mapped_column(CleanText, primary_key=True)
     """trial, or a taskwire.TaskKind"""
     slot_seconds: Mapped[float] = mapped_column(Double, default=0.0)
+    cost: Mapped[float] = mapped_column(Double, default=0.0)
+    """At the prices that stood when the slots were assigned."""
+
+
+class FadedUsageRow(Base):
+    """Slot time of a user in a pool with shares of users, as of a time: it fades from then on.
+
+    Written in the transaction that ends an allocation; what runs is added when it is read.
+    """
+
+    __tablename__ = "faded_usage"
+
+    pool: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    owner: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    slot_seconds: Mapped[float] = mapped_column(Double, default=0.0)
+    at: Mapped[float] = mapped_column(Double, default=0.0)
+
+
+class ProjectCostRow(Base):
+    """What ended allocations of a project's experiments cost, by month (UTC); it outlives the experiments."""
+
+    __tablename__ = "project_costs"
+
+    project_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    month: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    """YYYY-MM"""
+    cost: Mapped[float] = mapped_column(Double, default=0.0)
+
+
+class CostCapRow(Base):
+    """What a user or a project may cost in a month, or an experiment in all."""
+
+    __tablename__ = "cost_caps"
+
+    kind: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    """`user`, `project` or `experiment`."""
+    name: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    """Of the user, or the number of the project or experiment."""
+    amount: Mapped[float] = mapped_column(Double)
+    told: Mapped[str] = mapped_column(CleanText, default="")
+    """The month for which it was told that the cap is reached; empty: it was not."""
+    set_by: Mapped[str] = mapped_column(CleanText, default="")
+    set_at: Mapped[float] = mapped_column(Double, default=0.0)

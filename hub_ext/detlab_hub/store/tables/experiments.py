@@ -261,6 +261,10 @@ class AllocationRow(Base):
     resume_step: Mapped[int | None] = mapped_column(BigInteger, default=None)
     """steps_completed of the checkpoint it resumed from; None = from scratch."""
     superseded_applied: Mapped[bool] = mapped_column(default=False)
+    pool: Mapped[str] = mapped_column(CleanText, default="")
+    """In which it got its slots; empty: it waits, or an earlier version gave them."""
+    price: Mapped[float] = mapped_column(Double, default=0.0)
+    """Of a slot for an hour, when it got its slots: it stands until they are released."""
 
 
 class SearcherJournal(Base):

@@ -62,6 +62,20 @@ class LedgerRow(Base):
     """Its own signature, of a fork or a transition; segments are signed with their checkpoints."""
 
 
+class PreflightRow(Base):
+    """What the newest attempt of a trial found before its first step, and whether it may train there."""
+
+    __tablename__ = "governance_preflights"
+
+    trial_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    allocation_id: Mapped[str] = mapped_column(CleanText)
+    run: Mapped[int]
+    passed: Mapped[bool]
+    body: Mapped[dict[str, Any]] = mapped_column(Json)
+    """The report, what each of its nodes attested, and the refusals."""
+    at: Mapped[float] = mapped_column(Double, default=0.0)
+
+
 class EvidenceRow(Base):
     """The signed statement about a checkpoint."""
 

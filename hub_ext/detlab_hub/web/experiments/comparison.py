@@ -1,4 +1,4 @@
-"""Routes of comparisons: trials and experiments side by side."""
+"""Routes of comparisons: trials, experiments and runs from anywhere side by side."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from detlab_hub.web.scopes import needs
 
 _MOST_NAMES = 100
 _Name = Annotated[str, Field(max_length=1000)]
+_RunName = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 class RunsQuery(PartQuery):
@@ -28,6 +29,8 @@ class RunsQuery(PartQuery):
 class RunComparisonQuery(RunsQuery):
     """Which runs, and which of their metrics."""
 
+    runs: list[_RunName] = Field(default_factory=list, max_length=1000)
+    """Ids, or keys of one's own, of runs that no cluster started."""
     metric: list[_Name] = Field(default_factory=list, max_length=_MOST_NAMES)
     """Names of metrics; none means all."""
 
@@ -37,6 +40,8 @@ class RunCurvesQuery(PartQuery):
 
     trials: list[RowId] = Field(default_factory=list, max_length=1000)
     """Ids of trials; repeat it or separate by commas."""
+    runs: list[_RunName] = Field(default_factory=list, max_length=1000)
+    """Ids, or keys of one's own, of runs that no cluster started."""
     group: str | None = Field(None, max_length=200)
     name: list[_Name] = Field(default_factory=list, max_length=_MOST_NAMES)
     """Names of metrics; none means all."""
@@ -50,9 +55,9 @@ class ComparedRuns(Guarded):
 
     @needs("read", cross_site="xsrf")
     async def get(self, query: RunComparisonQuery) -> RunComparison:
-        """Compare trials and experiments: hyperparameters, config and metrics; at most 50 of them."""
+        """Compare trials, experiments and runs: hyperparameters, config and metrics; at most 50 of them."""
         return await self.services[RunComparisons].compare(
-            self.person, query.trials, query.experiments, metrics=query.metric, skip=query.skip
+            self.person, query.trials, query.experiments, query.runs, metrics=query.metric, skip=query.skip
         )
 
 
@@ -62,10 +67,11 @@ class ComparedCurves(Guarded):
 
     @needs("read", cross_site="xsrf")
     async def get(self, query: RunCurvesQuery) -> RunCurves:
-        """Return curves of trials, down-sampled so that extremes and the last point stay exact."""
+        """Return curves of trials and runs, down-sampled so that extremes and the last point stay exact."""
         return await self.services[RunComparisons].curves(
             self.person,
             query.trials,
+            query.runs,
             group=query.group,
             names=query.name,
             max_points=query.max_points,

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
-from detlab.errors import DetlabError
 from detlab_hub.core.rights import Action
 from detlab_hub.services.tracking.artifacts import ArtifactPlace, FileFacts, RootKind, RunArtifacts
 from detlab_hub.services.tracking.experiments import BadRequest
-from detlab_hub.web.base import BodyTooLarge
 from detlab_hub.web.files import Download
 from detlab_hub.web.mlflow.base import ARTIFACTS, Empty, NotServed, ProtocolHandler, serves
 from detlab_hub.web.mlflow.messages import ArtifactsQuery, ArtifactsReply, FileInfo, ListArtifacts
 from detlab_hub.web.paths import protocol
 from detlab_hub.web.scopes import needs
-from detlab_hub.web.uploads import Upload
+from detlab_hub.web.uploads import ArtifactUpload
 
 BYTES = "application/octet-stream"
 _OF_RUNS, _OF_OTHERS = 3, 4
@@ -39,26 +37,10 @@ def place_of(path: str) -> ArtifactPlace:
 
 
 @protocol(f"{ARTIFACTS}artifacts/{{artifact_path}}")
-class Artifact(ProtocolHandler, Upload, Download):
+class Artifact(ProtocolHandler, ArtifactUpload, Download):
     """One file."""
 
-    def initialize(self) -> None:
-        """Take the operator's limit."""
-        super().initialize()
-        if self.request.method == "PUT":
-            self.body_limit = self.services.settings.artifact_limit
-
-    @property
-    def folder(self) -> Path:
-        """Beside the stored files."""
-        return self.services.settings.artifacts_dir
-
-    def too_large(self) -> DetlabError:
-        """Return the refusal with the operator's limit."""
-        return BodyTooLarge(
-            f"a file has {self.body_limit // 1024**2:,} MB at most here",
-            hint="Keep larger ones as checkpoints; an operator raises DetHub.artifact_limit_mb.",
-        )
+    alternative = "Keep larger ones as checkpoints"
 
     @needs("read", "task", cross_site="bearer", media=BYTES)
     async def get(self, artifact_path: str) -> None:

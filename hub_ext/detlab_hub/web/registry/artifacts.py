@@ -6,11 +6,10 @@ Trials come with their own token, and act for their owner. Files are sent as dow
 from __future__ import annotations
 
 import re
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from pydantic import Field
 
-from detlab.errors import DetlabError
 from detlab.schemas.wire import Wire
 from detlab.schemas.wire.artifacts.artifacts import (
     KIND_CHARS,
@@ -33,11 +32,11 @@ from detlab_hub.services.artifacts.artifacts import Artifacts as ArtifactsServic
 from detlab_hub.services.artifacts.files import ArtifactFiles
 from detlab_hub.services.artifacts.lineage import ArtifactLineages
 from detlab_hub.services.artifacts.versions import ArtifactVersions
-from detlab_hub.web.base import BodyTooLarge, Guarded, PartQuery, RowId
+from detlab_hub.web.base import Guarded, PartQuery, RowId
 from detlab_hub.web.files import Download
 from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
-from detlab_hub.web.uploads import Upload
+from detlab_hub.web.uploads import ArtifactUpload
 
 BYTES = "application/octet-stream"
 FILE_POLICY = "sandbox; default-src 'none'; frame-ancestors 'none'"
@@ -87,7 +86,7 @@ class ForcedRemoval(Wire):
     """Also if runs use it, or aliases point at it."""
 
 
-@route("artifacts")
+@route("artifacts", relayed=True)
 class Artifacts(Guarded):
     """All artifacts."""
 
@@ -97,11 +96,11 @@ class Artifacts(Guarded):
         return await self.services[ArtifactsService].list(self.person, **query.model_dump())
 
 
-@route("artifacts/{artifact}")
+@route("artifacts/{artifact}", relayed=True)
 class Artifact(Guarded):
     """One artifact."""
 
-    @needs("read", "task", cross_site="bearer")
+    @needs("read", "task", cross_site="xsrf")
     async def get(self, artifact: str) -> ArtifactView:
         """Return an artifact, without its versions."""
         return await self.services[ArtifactsService].get(self.tracker, artifact)
@@ -112,7 +111,7 @@ class Artifact(Guarded):
         return await self.services[ArtifactsService].delete(self.person, artifact, force=query.force)
 
 
-@route("artifacts/{artifact}/edit")
+@route("artifacts/{artifact}/edit", relayed=True)
 class Edit(Guarded):
     """What people change about an artifact."""
 
@@ -123,26 +122,10 @@ class Edit(Guarded):
 
 
 @route("artifacts/{artifact}/files/{digest}")
-class ArtifactUpload(Upload):
+class Bytes(ArtifactUpload):
     """The bytes of a file of a version to come."""
 
-    def initialize(self) -> None:
-        """Take the operator's limit."""
-        super().initialize()
-        if self.request.method == "PUT":
-            self.body_limit = self.services.settings.artifact_limit
-
-    @property
-    def folder(self) -> Path:
-        """Beside the stored files."""
-        return self.services.settings.artifacts_dir
-
-    def too_large(self) -> DetlabError:
-        """Return the refusal with the operator's limit."""
-        return BodyTooLarge(
-            f"a file has {self.body_limit // 1024**2:,} MB at most here",
-            hint="Keep larger ones elsewhere, and add a reference; an operator raises DetHub.artifact_limit_mb.",
-        )
+    alternative = "Keep larger ones elsewhere, and add a reference"
 
     @needs("write", "task", cross_site="bearer", action=Action.ARTIFACT_LOG, accepts=BYTES)
     async def put(self, artifact: str, digest: str) -> None:
@@ -151,11 +134,11 @@ class ArtifactUpload(Upload):
         self.set_status(204)
 
 
-@route("artifacts/{artifact}/versions")
+@route("artifacts/{artifact}/versions", relayed=True)
 class Versions(Guarded):
     """The versions of an artifact."""
 
-    @needs("read", "task", cross_site="bearer")
+    @needs("read", "task", cross_site="xsrf")
     async def get(self, artifact: str, query: VersionsQuery) -> ArtifactVersionList:
         """List an artifact's versions, newest first."""
         return await self.services[ArtifactVersions].list(self.tracker, artifact, query.limit, query.after)
@@ -166,11 +149,11 @@ class Versions(Guarded):
         return await self.services[ArtifactVersions].log(self.tracker, artifact, body)
 
 
-@route("artifacts/{artifact}/versions/{version}")
+@route("artifacts/{artifact}/versions/{version}", relayed=True)
 class Version(Guarded):
     """One version."""
 
-    @needs("read", "task", cross_site="bearer")
+    @needs("read", "task", cross_site="xsrf")
     async def get(self, artifact: str, version: str) -> ArtifactVersionView:
         """Return a version with the runs that have made it and use it."""
         return await self.services[ArtifactVersions].get(self.tracker, artifact, version)
@@ -181,7 +164,7 @@ class Version(Guarded):
         return await self.services[ArtifactVersions].delete(self.person, artifact, version, force=query.force)
 
 
-@route("artifacts/{artifact}/versions/{version}/edit")
+@route("artifacts/{artifact}/versions/{version}/edit", relayed=True)
 class EditVersion(Guarded):
     """What people change about a version."""
 
@@ -201,21 +184,21 @@ class Use(Guarded):
         return await self.services[ArtifactVersions].use(self.tracker, artifact, version, body.run)
 
 
-@route("artifacts/{artifact}/versions/{version}/files")
+@route("artifacts/{artifact}/versions/{version}/files", relayed=True)
 class Files(Guarded):
     """The files of a version."""
 
-    @needs("read", "task", cross_site="bearer")
+    @needs("read", "task", cross_site="xsrf")
     async def get(self, artifact: str, version: str, query: FilesQuery) -> ArtifactFileList:
         """List the files and references of a version, by path."""
         return await self.services[ArtifactVersions].files(self.tracker, artifact, version, query.limit, query.after)
 
 
-@route("artifacts/{artifact}/versions/{version}/file")
+@route("artifacts/{artifact}/versions/{version}/file", relayed=True)
 class File(Download):
     """One file of a version."""
 
-    @needs("read", "task", cross_site="bearer", media=BYTES)
+    @needs("read", "task", cross_site="link", media=BYTES)
     async def get(self, artifact: str, version: str, query: FileQuery) -> None:
         """Download a file."""
         self.set_header("Content-Security-Policy", FILE_POLICY)
@@ -223,7 +206,7 @@ class File(Download):
         await self.send_file(opening, BYTES, file_name(query.path))
 
 
-@route("artifacts/{artifact}/versions/{version}/lineage")
+@route("artifacts/{artifact}/versions/{version}/lineage", relayed=True)
 class ArtifactLineage(Guarded):
     """Where a version comes from, and what was made with it."""
 
@@ -233,7 +216,7 @@ class ArtifactLineage(Guarded):
         return await self.services[ArtifactLineages].graph(self.person, artifact, version)
 
 
-@route("runs/{run_id}/artifacts")
+@route("runs/{run_id}/artifacts", relayed=True)
 class OfRun(Guarded):
     """What a run has made and used."""
 

@@ -35,10 +35,12 @@ from detlab.schemas.wire import (
     TokenReply,
     Wire,
 )
+from detlab.schemas.wire.governance.attestation import PreflightReply, PreflightReport
 from detlab.schemas.wire.governance.evidence import RecordMatrix, VerificationReply, VerifyCheckpoint
 from detlab.schemas.wire.storage import CollectList, CollectReport
 from detlab_hub.core.rights import Action
 from detlab_hub.services.governance.evidence import SignedEvidence
+from detlab_hub.services.governance.preflights import Preflights
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.usertasks.checking_tasks import CheckingTasks
 from detlab_hub.services.usertasks.collection_tasks import CollectionTasks
@@ -234,6 +236,16 @@ class TrialMatrix(TaskRoute):
     async def put(self, body: RecordMatrix) -> None:
         """Record the matrix of the trial's policy and model, which its checkpoints name by hash."""
         await self.services[SignedEvidence].record_matrix(self.task, body)
+
+
+@route("task/governance/preflight")
+class TrialPreflight(TaskRoute):
+    """What the trial found before its first step."""
+
+    @needs("task", cross_site="token", action=Action.ATTEMPT_GOVERN)
+    async def put(self, body: PreflightReport) -> PreflightReply:
+        """Say whether the trial may train where it was placed, by what it has loaded and what its nodes attest."""
+        return await self.services[Preflights].report(self.task, body)
 
 
 @route("task/metadata")

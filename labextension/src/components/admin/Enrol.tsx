@@ -5,7 +5,7 @@ import { useRef, useState, type ReactElement } from 'react';
 import { useApp } from '../../state/context';
 import { ActionButton, formatTime } from '../common';
 import { Dialog } from './Dialog';
-import { useAct } from '../common/load';
+import { useAct } from '../common/loading/load';
 
 const LIFETIMES = [
   { seconds: 900, word: '15 minutes' },

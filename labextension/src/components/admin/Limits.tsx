@@ -5,7 +5,7 @@ import type { ReactElement } from 'react';
 import type { LimitList, LimitUse, LimitView } from '../../state/wire';
 import { ErrorBanner, Loading } from '../common';
 import { nameText } from '../common/text';
-import { useGet } from '../common/load';
+import { useGet } from '../common/loading/load';
 import { Ago, Sheet } from './parts';
 
 const number = new Intl.NumberFormat('en', { maximumFractionDigits: 1 });

@@ -9,7 +9,7 @@ import { BatchNotes, CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInsta
 import { nameText } from '../common/text';
 import { Enrol } from './Enrol';
 import { heldOn, isClosed, slotlessOn, slotNotes, taskWord, type Held } from './holders';
-import { useAct } from '../common/load';
+import { useAct } from '../common/loading/load';
 import { Ago, Go, Sheet, View } from './parts';
 
 const WORDS: Record<AgentView['state'], string> = {

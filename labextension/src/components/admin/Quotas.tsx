@@ -8,7 +8,7 @@ import { ActionButton, EmptyState, ErrorBanner, Loading, plural, Progress } from
 import { useQuotas, whose } from '../jobs';
 import { nameText } from '../common/text';
 import { Limits } from './Limits';
-import { useAct } from '../common/load';
+import { useAct } from '../common/loading/load';
 import { Ago, Sheet, View } from './parts';
 
 const MOST = 1_000_000;

@@ -5,7 +5,7 @@ import type { ReactElement } from 'react';
 import type { HealthView } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, formatLasting, formatTime, Loading, plural, useNow } from '../common';
 import { nameText } from '../common/text';
-import { useGet, useReloadOn } from '../common/load';
+import { useGet, useReloadOn } from '../common/loading/load';
 import { View } from './parts';
 
 export function Service(): ReactElement {

@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { TokenList, TokenView } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, formatTime, Loading, plural } from '../common';
 import { nameText } from '../common/text';
-import { useAct, useGet, useReloadOn } from '../common/load';
+import { useAct, useGet, useReloadOn } from '../common/loading/load';
 import { Ago, Sheet, View } from './parts';
 
 const KINDS: Record<string, { name: string; effect: string }> = {

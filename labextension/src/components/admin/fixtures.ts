@@ -7,7 +7,7 @@ export const HOSTILE = '<img src=x onerror=alert(1)>';
 export function agent(over: Partial<AgentView> = {}): AgentView {
   return {
     id: 'node-1', state: 'connected', version: '0.1.0', address: '10.0.0.7', serves_user: null, running: 1, last_seen: 1e9,
-    enabled: true, mode: 'enabled', cpus: null, memory: null, cpus_asked: 0, memory_asked: 0, refused: null, note: '', drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: 1e9,
+    enabled: true, mode: 'enabled', cpus: null, memory: null, cpus_asked: 0, memory_asked: 0, refused: null, note: '', enforces: [], attestation: '', drain_until: null, runtimes: ['process'], pool: 'default', labels: {}, enrolled_at: 1e9,
     slots: ['0', '1', '2', '3'].map(id => ({ id, kind: 'cpu', name: 'EPYC', uuid: null, allocation_id: null, enabled: true, note: '', memory: 0, device: '', shares: 1 })),
     ...over
   };
@@ -24,7 +24,7 @@ export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
     id: 12, name: 'digits', description: null, labels: [], notes: null, paused_at: null, paused_seconds: 0, edited_at: null, archived_at: null, owner: 'ada', may: 'own', workspace: 'default', workspace_id: null, project: 'default', project_id: null,
     state: 'ACTIVE', searcher: 'single', metric: 'loss', smaller_is_better: true, time_metric: null, max_time: null, log_retention_days: null,
     progress: 0.5, trials_total: 4, trials: { RUNNING: 2, COMPLETED: 1 }, best: null, created_at: 1e9, started_at: 1e9,
-    ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, card: null, budgets: [], deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
+    ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, card: null, budgets: [], cost: null, deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
   };
 }
 
@@ -54,7 +54,7 @@ export function overview(over: Partial<OverviewView> = {}): OverviewView {
     me: { name: 'root', scopes: ['custom:detlab:admin', 'custom:detlab:read', 'custom:detlab:write'], admin: true },
     cluster: {
       cluster_id: 'c', version: '0.1.0', protocol: 1, url: 'http://hub/services/detlab/', started_at: 1e9, agents: 1,
-      slots_total: 4, slots_used: 2, tasks_running: 1, experiments_active: 1, draining: false, is_copy: false
+      slots_total: 4, slots_used: 2, tasks_running: 1, experiments_active: 1, draining: false, is_copy: false, message: null
     },
     experiments: [], tasks: [], queue: [], agents: [agent()], ...over
   };

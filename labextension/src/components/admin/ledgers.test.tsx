@@ -15,7 +15,7 @@ import { axis, byPerson, daysBetween, MOST_BANDS, OTHERS, stack } from './usage/
 import { Tokens } from './Tokens';
 import { Usage } from './usage/Usage';
 
-const row = (day: string, user: string, hours: number, kind = 'trial'): UsageRow => ({ day, user, kind, slot_hours: hours });
+const row = (day: string, user: string, hours: number, kind = 'trial', cost = 0): UsageRow => ({ day, user, kind, slot_hours: hours, cost });
 
 test('slot-hours are stacked by day and person, the small ones together', () => {
   const rows = [row('2026-02-27', 'ada', 2), row('2026-03-01', 'ada', 1, 'command'), row('2026-03-01', 'ben', 5)];
@@ -61,6 +61,14 @@ test('usage shows a chart and a table, and asks for other days', async () => {
   expect(shown.api.asked).toContain('GET usage?first=2026-02-09&last=2026-03-10');
   await userEvent.click(screen.getByRole('button', { name: '7 days' }));
   await waitFor(() => expect(shown.api.asked).toContain('GET usage?first=2026-03-04&last=2026-03-10'));
+});
+
+test('costs are beside the hours where something has a price', async () => {
+  const items = [row('2026-03-01', 'ada', 4, 'trial', 10), row('2026-03-01', 'ada', 1, 'command', 0.5), row('2026-03-01', 'ben', 1)];
+  show(<Usage />, { overview: overview(), usage: { first: '2026-03-01', last: '2026-03-02', items, currency: 'EUR' } });
+  const table = await screen.findByRole('region', { name: 'Slot-hours by user' });
+  expect(within(table).getByText('Cost (EUR)')).toBeTruthy();
+  expect(within(table).getAllByText('10.50')).toHaveLength(2);
 });
 
 test('no usage says so', async () => {

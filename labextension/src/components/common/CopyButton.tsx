@@ -3,6 +3,7 @@
 import { ReactElement } from 'react';
 
 import { useApp } from '../../state/context';
+import { visible } from './text';
 
 export function CopyButton({ text, label = 'Copy', what }: { text: string; label?: string; what?: string }): ReactElement {
   const { notify } = useApp();
@@ -16,5 +17,15 @@ export function CopyButton({ text, label = 'Copy', what }: { text: string; label
   };
   return (
     <button type="button" className="det-button" title={what ? `Copy ${what}` : undefined} onClick={() => void copy()}>{label}</button>
+  );
+}
+
+/** A few lines of code that are there to be copied. */
+export function Snippet({ text, what }: { text: string; what: string }): ReactElement {
+  return (
+    <div className="det-snippet">
+      <pre tabIndex={0}><code>{visible(text)}</code></pre>
+      <CopyButton text={text} what={what} />
+    </div>
   );
 }

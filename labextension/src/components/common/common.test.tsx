@@ -3,11 +3,24 @@ import userEvent from '@testing-library/user-event';
 import { describe, expect, it, vi } from 'vitest';
 
 import { show } from '../../testing/app';
+import { overview } from '../../testing/fixtures';
 import { ActionButton } from './Action';
+import { ClusterMessage } from './ClusterMessage';
 import { ConfirmDialog } from './ConfirmDialog';
 import { formatAge, formatAgo, formatBytes, formatDuration, formatLasting, formatNumber, formatValue, tickTexts } from './format';
 import { sortRows } from './sorting';
 import { Column, Table } from './Table';
+
+describe('what administrators tell everybody', () => {
+  it('is text, whatever it holds, and nothing where nothing is said', async () => {
+    const said = { text: '<img src=x onerror=alert(1)> at \u202e6', set_by: 'ada', set_at: 1, begins_at: 1, ends_at: null };
+    const view = overview();
+    const told = show(<ClusterMessage />, { overview: { ...view, cluster: { ...view.cluster, message: said } } });
+    expect((await screen.findByRole('status')).textContent).toBe('<img src=x onerror=alert(1)> at ⟨U+202E⟩6 (ada)');
+    expect(told.container.querySelector('img')).toBeNull();
+    expect(show(<ClusterMessage />, { overview: view }).container.textContent).toBe('');
+  });
+});
 
 describe('formatting', () => {
   it('says numbers as the notebook does', () => {

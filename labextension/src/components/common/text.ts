@@ -46,3 +46,8 @@ export function nameText(raw: string, most = 300): string {
 function name(character: string): string {
   return `⟨U+${character.codePointAt(0)!.toString(16).toUpperCase().padStart(4, '0')}⟩`;
 }
+
+/** A word of a shell, quoted where it has to be. */
+export function shell(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}

@@ -3,7 +3,6 @@
 import { ReactElement, useId, useMemo } from 'react';
 
 import { useApp } from '../../state/context';
-import { isOver } from '../../state/states';
 import type { RunMetric, SeriesView } from '../../state/wire';
 import type { XAxis } from '../charts/axes';
 import type { ChartData } from '../charts/curvechart';
@@ -12,8 +11,8 @@ import { EmptyState, ErrorBanner, formatValue, Loading, Toggle } from '../common
 import { nameText } from '../common/text';
 import { isOfMachine } from '../view/metrics';
 import { CompareOptions, MOST_CHARTS, SMOOTHINGS } from './link';
-import { useCurves, useEpochs } from './load';
-import { coloursOf, ComparedLine, groupsOf, hyperparametersOf, keyOfMetric, linesOf, shownMetrics, Side } from './model';
+import { type Drawn, useCurves, useEpochs } from './load';
+import { coloursOf, ComparedLine, groupsOf, hasEnded, hyperparametersOf, keyOfMetric, linesOf, placeOfSide, shownMetrics, Side } from './model';
 import { Labelled, PaneProps } from './pane';
 
 const AXES: Record<XAxis, string> = { steps: 'steps', epochs: 'epochs', time: 'time since start', wall: 'wall clock' };
@@ -21,17 +20,19 @@ const AXES: Record<XAxis, string> = { steps: 'steps', epochs: 'epochs', time: 't
 export function CompareCurves({ machine = false, ...props }: PaneProps & { machine?: boolean }): ReactElement {
   const { data, sides, options, round } = props;
   const shown = sides.filter(side => !options.hidden.includes(side.key));
-  const trials = useMemo(() => [...new Set(sides.flatMap(side => side.run.trial_ids))], [sides]);
-  const epochs = useEpochs(trials, options.x === 'epochs', round);
+  const drawn = useMemo<Drawn>(() => ({
+    trials: [...new Set(sides.flatMap(side => side.run.trial_ids))], runs: sides.flatMap(side => (side.run.kind === 'run' ? [side.run.run_id] : []))
+  }), [sides]);
+  const epochs = useEpochs(drawn, options.x === 'epochs', round);
   const metrics = shownMetrics(data, options.metrics, machine);
-  if (!metrics.length) return <EmptyState title={sides.some(side => !isOver(side.run.state)) ? 'Waiting for the first report …' : 'No metrics were reported.'} />;
+  if (!metrics.length) return <EmptyState title={sides.some(side => !hasEnded(side.run)) ? 'Waiting for the first report …' : 'No metrics were reported.'} />;
   return (
     <div className="det-compare-curves">
       <CurveControls {...props} machine={machine} shown={metrics} />
       <CompareLegend {...props} />
       {options.x === 'epochs' && epochs?.size === 0 && <p className="det-soft">None of these runs reports a metric <code>epochs</code>: choose another axis.</p>}
       <div className="det-metric-cards det-compare-cards">
-        {metrics.map(row => <MetricChart key={keyOfMetric(row)} {...props} row={row} shown={shown} trials={trials} epochs={epochs} />)}
+        {metrics.map(row => <MetricChart key={keyOfMetric(row)} {...props} row={row} shown={shown} drawn={drawn} epochs={epochs} />)}
       </div>
     </div>
   );
@@ -117,13 +118,13 @@ function legendText(name: string, members: readonly Side[], { colour, group }: C
   return members.length > 1 ? `${name} (${members.length} runs)` : group ? name : `${name} · ${nameText(first!.run.name, 40)}`;
 }
 
-const NO_EPOCHS: ReadonlyMap<number, SeriesView> = new Map();
+const NO_EPOCHS: ReadonlyMap<string, SeriesView> = new Map();
 
-function MetricChart({ row, sides, shown, trials, epochs, options, onOptions, data, round }: PaneProps & {
-  row: RunMetric; shown: readonly Side[]; trials: readonly number[]; epochs: ReadonlyMap<number, SeriesView> | null;
+function MetricChart({ row, sides, shown, drawn, epochs, options, onOptions, data, round }: PaneProps & {
+  row: RunMetric; shown: readonly Side[]; drawn: Drawn; epochs: ReadonlyMap<string, SeriesView> | null;
 }): ReactElement {
   const { navigate } = useApp();
-  const { data: series, error, reload } = useCurves(trials, row, round);
+  const { data: series, error, reload } = useCurves(drawn, row, round);
   const lines = useMemo(() => {
     // Colours are those of all runs, so that a curve keeps its own when another is hidden.
     const colours = coloursOf(sides, options.colour);
@@ -143,7 +144,7 @@ function MetricChart({ row, sides, shown, trials, epochs, options, onOptions, da
       </h2>
       {error && <ErrorBanner error={error} what={shownName} onRetry={reload} />}
       {!series && !error && <Loading what="Loading curves" />}
-      {series && <Chart lines={lines} row={row} sides={sides} options={options} shownName={shownName} onPick={side => navigate(side.run.kind === 'trial' ? { kind: 'trial', id: side.run.id } : { kind: 'experiment', id: side.run.id })} />}
+      {series && <Chart lines={lines} row={row} sides={sides} options={options} shownName={shownName} onPick={side => navigate(placeOfSide(side))} />}
     </section>
   );
 }

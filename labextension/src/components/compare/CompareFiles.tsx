@@ -56,10 +56,11 @@ export function diffOf(texts: readonly string[], names: readonly string[]): stri
 }
 
 export function CodePane(props: PaneProps): ReactElement {
-  const several = experimentsOf(props.sides).length > 1;
+  const { sides } = props;
+  const several = experimentsOf(sides).length > 1;
   const [left, right] = pairOf(props);
   const { data, error, reload } = useCode(several ? [left, right] : []);
-  if (!several) return <EmptyState title="All runs are of one experiment, and have the same code." />;
+  if (!several) return <EmptyState title={sides.some(side => side.run.kind === 'run') ? 'The code of runs from anywhere is on the tab Code of their own pages.' : 'All runs are of one experiment, and have the same code.'} />;
   return (
     <section className="det-compare-code" aria-label="Code">
       <Pair {...props} />
@@ -75,9 +76,9 @@ function sentence(text: string): string {
   return `${text.slice(0, 1).toUpperCase()}${text.slice(1)}${text.endsWith('.') ? '' : '.'}`;
 }
 
-/** The experiments of the runs, each once. */
+/** The experiments of the runs, each once; runs from anywhere have none. */
 function experimentsOf(sides: readonly Side[]): number[] {
-  return [...new Set(sides.map(side => side.run.experiment_id))];
+  return [...new Set(sides.filter(side => side.run.kind !== 'run').map(side => side.run.experiment_id))];
 }
 
 function pairOf({ sides, options }: PaneProps): [number, number] {

@@ -1,13 +1,13 @@
-/** Trials and experiments side by side: the same on the page of the Hub and in JupyterLab. */
+/** Trials, experiments and runs from anywhere side by side: the same on the page of the Hub and in JupyterLab. */
 
 import { FormEvent, ReactElement, useEffect, useMemo, useState } from 'react';
 
 import { useApp } from '../../state/context';
-import { isOver } from '../../state/states';
 import type { RunComparison } from '../../state/wire';
 import { View } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, Loading, Notice, plural, useNow } from '../common';
 import { CopyButton } from '../common/CopyButton';
+import { nameText } from '../common/text';
 import { isOfMachine } from '../view/metrics';
 import { MediaPane } from '../media';
 import { Tabs } from '../view/Tabs';
@@ -15,43 +15,46 @@ import { CompareCurves } from './CompareCurves';
 import { CodePane, ConfigPane } from './CompareFiles';
 import { ComparePlots } from './ComparePlots';
 import { configRows, HyperparametersTable, MetricsTable } from './CompareTables';
-import { CompareOptions, compareLink, CompareTab, idsOf, MOST_RUNS, pathOfComparison, read, written } from './link';
+import { CompareOptions, compareLink, CompareTab, MOST_RUNS, namesIn, numbersIn, pathOfComparison, read, type Subjects, written } from './link';
 import { useComparison } from './load';
-import { Side, sidesOf } from './model';
+import { hasEnded, Side, sidesOf } from './model';
 import type { PaneProps } from './pane';
 
 /** Seconds after which runs that are not over are looked at again. */
 const PERIOD = 20;
 
-interface Chosen {
-  trials: readonly number[];
-  experiments: readonly number[];
-}
-
-export function CompareRuns({ trials, experiments, view = '' }: Chosen & { view?: string }): ReactElement {
+export function CompareRuns({ trials, experiments, runs = NONE, wrong = NONE, view = '' }: Omit<Subjects, 'runs'> & {
+  runs?: readonly string[];
+  /** What the address said that names nothing. */
+  wrong?: readonly string[];
+  view?: string;
+}): ReactElement {
   const { navigate } = useApp();
-  const [options, setOptions] = useOptions({ trials, experiments }, view);
+  const chosen: Subjects = { trials, experiments, runs };
+  const [options, setOptions] = useOptions(chosen, view);
   const [live, setLive] = useState(false);
   const now = useNow(PERIOD * 1000);
   const [began] = useState(now);
   const round = live ? Math.floor((now - began) / PERIOD) : 0;
-  const { data, error, loading, reload } = useComparison(trials, experiments, round);
-  useEffect(() => setLive(data?.runs.some(run => !isOver(run.state)) ?? false), [data]);
+  const { data, error, loading, reload } = useComparison(chosen, round);
+  useEffect(() => setLive(data?.runs.some(run => !hasEnded(run)) ?? false), [data]);
   const sides = useMemo(() => sidesOf(data?.runs ?? []), [data]);
-  const go = (to: Chosen): void => navigate(compareLink(to, options));
+  const go = (to: Subjects): void => navigate(compareLink(to, options));
   const drop = ({ run }: Side): void => go({
     trials: run.kind === 'trial' ? trials.filter(id => id !== run.id) : trials,
-    experiments: run.kind === 'experiment' ? experiments.filter(id => id !== run.id) : experiments
+    experiments: run.kind === 'experiment' ? experiments.filter(id => id !== run.id) : experiments,
+    runs: run.kind === 'run' ? [...sides.flatMap(side => (side.run.kind === 'run' && side.run !== run ? [side.run.run_id] : [])), ...(data?.absent_runs ?? [])] : runs
   });
-  const none = !trials.length && !experiments.length;
+  const none = !trials.length && !experiments.length && !runs.length;
   return (
     <View
       title="Compare" summary={data ? summaryOf(data) : undefined}
-      tools={<><AddRuns chosen={{ trials, experiments }} onAdd={go} />{!none && <CopyLink chosen={{ trials, experiments }} options={options} />}</>}
+      tools={<><AddRuns chosen={chosen} onAdd={go} />{!none && <CopyLink chosen={chosen} options={options} />}</>}
     >
+      {wrong.length > 0 && <Notice tone="paused">{wrongText(wrong)}</Notice>}
       {none && (
         <EmptyState title="No runs are chosen.">
-          Choose trials or experiments in a table and press Compare, or enter their numbers above. In a terminal: <code>det experiment compare 12 15</code>, in a notebook: <code>%det_compare 12 15</code>.
+          Choose trials, experiments or runs in a table and press Compare, or enter their numbers or ids above. In a terminal: <code>det experiment compare 12 15</code>, in a notebook: <code>%det_compare 12 15</code>.
         </EmptyState>
       )}
       {error && <ErrorBanner error={error} what="Comparison" onRetry={reload} />}
@@ -67,7 +70,7 @@ export function CompareRuns({ trials, experiments, view = '' }: Chosen & { view?
 }
 
 /** The options: of the address where the host has addresses that can be replaced, else the component's own. */
-function useOptions(chosen: Chosen, view: string): [CompareOptions, (change: Partial<CompareOptions>) => void] {
+function useOptions(chosen: Subjects, view: string): [CompareOptions, (change: Partial<CompareOptions>) => void] {
   const { settle } = useApp();
   const [own, setOwn] = useState(() => read(view));
   const said = useMemo(() => read(view), [view]);
@@ -79,16 +82,23 @@ function useOptions(chosen: Chosen, view: string): [CompareOptions, (change: Par
   }];
 }
 
+const NONE: readonly string[] = [];
+
+/** What an address has that names nothing, and what would. */
+export function wrongText(wrong: readonly string[]): string {
+  const words = wrong.map(word => `“${nameText(word, 40)}”`).join(', ');
+  return `${words} in the address ${wrong.length === 1 ? 'names' : 'name'} nothing, and ${wrong.length === 1 ? 'is' : 'are'} left out: trials and experiments are named by their numbers (trials=101,102), runs from anywhere by their ids (runs=${'3f'.repeat(4)}…).`;
+}
+
 function summaryOf(data: RunComparison): string {
-  const count = (kind: string): number => data.runs.filter(run => run.kind === kind).length;
-  const parts = [count('trial') ? plural(count('trial'), 'trial') : '', count('experiment') ? plural(count('experiment'), 'experiment') : ''];
-  return parts.filter(Boolean).join(', ');
+  const kinds = ['trial', 'experiment', 'run'].map(kind => [kind, data.runs.filter(run => run.kind === kind).length] as const);
+  return kinds.filter(([, count]) => count).map(([kind, count]) => plural(count, kind)).join(', ');
 }
 
 /** What is not shown, by its ids alone. */
 function Absent({ data }: { data: RunComparison }): ReactElement | null {
-  const say = (ids: readonly number[], one: string): string => (ids.length ? `${ids.length === 1 ? one : `${one}s`} ${ids.join(', ')}` : '');
-  const missing = [say(data.absent_trials, 'Trial'), say(data.absent_experiments, 'Experiment')].filter(Boolean);
+  const say = (ids: readonly (number | string)[], one: string): string => (ids.length ? `${ids.length === 1 ? one : `${one}s`} ${ids.map(id => nameText(String(id), 40)).join(', ')}` : '');
+  const missing = [say(data.absent_trials, 'Trial'), say(data.absent_experiments, 'Experiment'), say(data.absent_runs, 'Run')].filter(Boolean);
   if (!missing.length) return null;
   return <Notice tone="paused">{missing.join('; ')}: not there, or not yours to see.</Notice>;
 }
@@ -122,32 +132,38 @@ function Panes(props: PaneProps): ReactElement {
   );
 }
 
-/** Of each run what its trial, or its best one, has logged. */
+/** Of each run what it, its trial or its best one has logged. */
 function CompareMedia({ sides, options, round }: PaneProps): ReactElement {
-  const columns = sides.filter(side => side.run.trial_ids.length && !options.hidden.includes(side.key))
-    .map(side => ({ base: `trials/${side.run.trial_ids[0]!}`, name: side.run.kind === 'trial' ? side.name : `${side.name}, trial ${side.run.trial_ids[0]}` }));
-  return <MediaPane columns={columns} round={round} over={sides.every(side => isOver(side.run.state))} />;
+  const columns = sides.filter(side => !options.hidden.includes(side.key)).flatMap(({ run, name }) => {
+    if (run.kind === 'run') return [{ base: `runs/${encodeURIComponent(run.run_id)}`, name }];
+    return run.trial_ids.slice(0, 1).map(trial => ({ base: `trials/${trial}`, name: run.kind === 'trial' ? name : `${name}, trial ${trial}` }));
+  });
+  return <MediaPane columns={columns} round={round} over={sides.every(side => hasEnded(side.run))} />;
 }
 
-function AddRuns({ chosen, onAdd }: { chosen: Chosen; onAdd: (to: Chosen) => void }): ReactElement {
-  const [kind, setKind] = useState<'trials' | 'experiments'>(chosen.experiments.length > chosen.trials.length ? 'experiments' : 'trials');
+type Kind = keyof Subjects;
+
+const KINDS: readonly [Kind, string][] = [['trials', 'Trials'], ['experiments', 'Experiments'], ['runs', 'Runs from anywhere']];
+
+function AddRuns({ chosen, onAdd }: { chosen: Subjects; onAdd: (to: Subjects) => void }): ReactElement {
+  const [kind, setKind] = useState<Kind>(() => KINDS.reduce((most, [key]) => (chosen[key].length > chosen[most].length ? key : most), 'trials' as Kind));
   const [text, setText] = useState('');
-  const ids = idsOf(text);
-  const count = chosen.trials.length + chosen.experiments.length;
-  const why = !ids.length ? 'Enter the number of a trial or an experiment.' : count + ids.length > MOST_RUNS ? `At most ${MOST_RUNS} runs are compared.` : null;
+  const { found, wrong } = kind === 'runs' ? namesIn(text) : numbersIn(text);
+  const count = chosen.trials.length + chosen.experiments.length + chosen.runs.length;
+  const why = wrong.length ? `“${nameText(wrong[0]!, 40)}” is no ${kind === 'runs' ? 'id of a run' : `number of ${kind === 'trials' ? 'a trial' : 'an experiment'}`}.`
+    : !found.length ? `Enter the ${kind === 'runs' ? 'id of a run' : 'number of a trial or an experiment'}.` : count + found.length > MOST_RUNS ? `At most ${MOST_RUNS} runs are compared.` : null;
   const add = (event?: FormEvent): void => {
     event?.preventDefault();
     if (why) return;
     setText('');
-    onAdd({ ...chosen, [kind]: [...new Set([...chosen[kind], ...ids])] });
+    onAdd({ ...chosen, [kind]: [...new Set([...chosen[kind], ...found])] });
   };
   return (
     <form className="det-labelled" aria-label="Add runs" onSubmit={add}>
-      <select className="det-input" aria-label="Kind" value={kind} onChange={event => setKind(event.target.value as 'trials')}>
-        <option value="trials">Trials</option>
-        <option value="experiments">Experiments</option>
+      <select className="det-input" aria-label="Kind" value={kind} onChange={event => setKind(event.target.value as Kind)}>
+        {KINDS.map(([key, label]) => <option key={key} value={key}>{label}</option>)}
       </select>
-      <input className="det-input" aria-label="Numbers" placeholder="12, 15" size={10} value={text} onChange={event => setText(event.target.value)} />
+      <input className="det-input" aria-label={kind === 'runs' ? 'Ids' : 'Numbers'} placeholder={kind === 'runs' ? 'id or key' : '12, 15'} size={10} value={text} onChange={event => setText(event.target.value)} />
       <ActionButton label="Add" why={why} onRun={() => add()} />
       <button type="submit" hidden />
     </form>
@@ -155,7 +171,7 @@ function AddRuns({ chosen, onAdd }: { chosen: Chosen; onAdd: (to: Chosen) => voi
 }
 
 /** Copies an address that shows the same: ids and options, no token. */
-function CopyLink({ chosen, options }: { chosen: Chosen; options: CompareOptions }): ReactElement {
+function CopyLink({ chosen, options }: { chosen: Subjects; options: CompareOptions }): ReactElement {
   const { address, store } = useApp();
   const place = compareLink(chosen, options);
   const here = address(place);

@@ -6,9 +6,9 @@ import type { Difference, RunMetric } from '../../state/wire';
 import { Go } from '../admin/parts';
 import { EmptyState, formatNumber, formatTime, Toggle } from '../common';
 import { nameText } from '../common/text';
-import { valueText } from '../models/Values';
+import { valueText } from '../view/Values';
 import type { Statistic } from './link';
-import { bestPlaces, keyOfMetric, Side, statisticText } from './model';
+import { bestPlaces, keyOfMetric, placeOfSide, Side, statisticText } from './model';
 import type { PaneProps } from './pane';
 
 /** Rows that are drawn at first, and with each "Show more". */
@@ -131,11 +131,12 @@ function broken(name: string): ReactNode {
   return name.split('.').map((part, i) => (i ? <Fragment key={i}>.<wbr />{part}</Fragment> : part));
 }
 
-function SideHead({ side: { run, name }, onDrop }: { side: Side; onDrop?: () => void }): ReactElement {
+function SideHead({ side, onDrop }: { side: Side; onDrop?: () => void }): ReactElement {
+  const { run, name } = side;
   return (
     <th scope="col" title={`${nameText(run.owner, 60)}, ${formatTime(run.created_at)}`}>
       <span className="det-compare-head">
-        <Go to={run.kind === 'trial' ? { kind: 'trial', id: run.id } : { kind: 'experiment', id: run.id }}>{name}</Go>
+        <Go to={placeOfSide(side)}>{name}</Go>
         {onDrop && <button type="button" className="det-button det-compact" aria-label={`Leave out ${name}`} title="Leave out" onClick={onDrop}>✕</button>}
       </span>
       <bdi className="det-soft det-compare-of">{nameText(run.name, 40)}</bdi>

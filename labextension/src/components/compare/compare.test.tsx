@@ -11,15 +11,16 @@ import { xLabel } from '../charts/axes';
 import { projection } from '../charts/layer';
 import { diffOf } from './CompareFiles';
 import { CompareRuns, compareLink } from './index';
-import { DEFAULTS, idsOf, MOST_CHARTS, read, written } from './link';
+import { DEFAULTS, MOST_CHARTS, namesIn, numbersIn, read, written } from './link';
 import { bestPlaces, coloursOf, groupsOf, interpolated, linesOf, sidesOf } from './model';
 import { chosenFields, figureOf, safe } from './plots';
 
+const RUN = '3f9a1b2c4d5e6f708192a3b4c5d6e7f8';
 const CASE = { trials: 12, curves: 12, points: 60, logs: 1, experiments: 1 };
 
-function opened(view = '', { trials = [100, 101, 102], experiments = [] as number[], hostile = false, over = {} as Partial<AppContext> } = {}): ReturnType<typeof show> & { fixture: FixtureApi } {
+function opened(view = '', { trials = [100, 101, 102], experiments = [] as number[], runs = [] as string[], hostile = false, over = {} as Partial<AppContext> } = {}): ReturnType<typeof show> & { fixture: FixtureApi } {
   const fixture = new FixtureApi({ ...CASE, hostile });
-  return { ...show(<CompareRuns trials={trials} experiments={experiments} view={view} />, {}, { api: fixture as Api, ...over }), fixture };
+  return { ...show(<CompareRuns trials={trials} experiments={experiments} runs={runs} view={view} />, {}, { api: fixture as Api, ...over }), fixture };
 }
 
 describe('the address of a comparison', () => {
@@ -27,11 +28,11 @@ describe('the address of a comparison', () => {
     const options = {
       ...DEFAULTS, tab: 'system' as const, x: 'epochs' as const, log: true, logX: true, smoothing: 0.6, metrics: ['validation.a&b=c', 'training.x,y'],
       colour: 'lr', group: 'hp.opt.name', statistic: 'max' as const, all: true, plot: 'heatmap' as const, px: 'hp.lr', py: 'hp.<b>', pz: 'metric.validation.a',
-      hidden: ['t12', 'e3'], left: 2, right: 0
+      hidden: ['t12', 'e3', `r${RUN}`], left: 2, right: 0
     };
-    const place = compareLink({ trials: [12, 15, 12], experiments: [3] }, options);
+    const place = compareLink({ trials: [12, 15, 12], experiments: [3], runs: [RUN, RUN] }, options);
     const path = pathOf(place);
-    expect(path.startsWith('compare?trials=12,15&experiments=3&')).toBe(true);
+    expect(path.startsWith(`compare?trials=12,15&experiments=3&runs=${RUN}&`)).toBe(true);
     const [bare, search] = path.split('?') as [string, string];
     expect(placeOf(bare, search)).toEqual(place);
     expect(read(search)).toEqual(options);
@@ -45,7 +46,8 @@ describe('the address of a comparison', () => {
     expect({ ...found, metrics: [] }).toEqual({ ...DEFAULTS, hidden: ['t1'] });
     expect(found.metrics).toHaveLength(MOST_CHARTS);
     expect(written(found)).not.toContain('secret');
-    expect(idsOf('12, 15;x 12 -3 99999999999999999999')).toEqual([12, 15, 3]);
+    expect(numbersIn('12, 15;x 12 -3 99999999999999999999')).toEqual({ found: [12, 15], wrong: ['x', '-3', '99999999999999999999'] });
+    expect(namesIn('3f9a, my-run.2 ../x <b>')).toEqual({ found: ['3f9a', 'my-run.2'], wrong: ['../x', '<b>'] });
   });
 });
 
@@ -67,6 +69,41 @@ describe('the page', () => {
     opened('', { trials: [100, 901], experiments: [902, 903] });
     expect(await screen.findByText('Trial 901; Experiments 902, 903: not there, or not yours to see.')).toBeTruthy();
     expect(screen.getByText('1 trial')).toBeTruthy();
+  });
+
+  it('draws runs from anywhere beside trials, and leads to them', async () => {
+    const { fixture, done } = opened('', { trials: [100], runs: [RUN, 'absent'] });
+    await waitFor(() => expect(screen.getAllByRole('group', { name: /^Curves of/ })).toHaveLength(4));
+    expect(screen.getByText('1 trial, 1 run')).toBeTruthy();
+    expect(screen.getByText('Run absent: not there, or not yours to see.')).toBeTruthy();
+    const asked = fixture.asked.filter(path => path.includes('comparison/curves'));
+    expect(asked[0]).toContain(`trials=100&runs=${RUN}&group=validation`);
+    expect(within(screen.getByRole('list', { name: 'Legend' })).getAllByRole('button').map(one => one.textContent)).toEqual(['trial 100 · digits search', `run ${RUN.slice(0, 8)} · baseline on a laptop`]);
+    fireEvent.click(screen.getByRole('tab', { name: /Hyperparameters/ }));
+    fireEvent.click(await screen.findByRole('button', { name: /^run 3f9a/ }));
+    fireEvent.click(screen.getByRole('button', { name: /^Leave out run/ }));
+    expect(done.map(text => JSON.parse(text.replace('navigate ', '')) as object)).toMatchObject([{ kind: 'run', id: RUN }, { trials: [100], runs: ['absent'] }]);
+  });
+
+  it('of runs alone says where their code is, and adds others by their ids', async () => {
+    const { done } = opened('tab=code', { trials: [], runs: [RUN] });
+    expect(await screen.findByText(/on the tab Code of their own pages/)).toBeTruthy();
+    expect(screen.getByRole<HTMLSelectElement>('combobox', { name: 'Kind' }).value).toBe('runs');
+    fireEvent.change(screen.getByLabelText('Ids'), { target: { value: '<b>' } });
+    expect(screen.getByRole('button', { name: 'Add' }).getAttribute('title')).toContain('“<b>” is no id of a run.');
+    fireEvent.change(screen.getByLabelText('Ids'), { target: { value: 'my-run' } });
+    fireEvent.submit(screen.getByRole('form', { name: 'Add runs' }));
+    expect(done.at(-1)).toContain(`"runs":["${RUN}","my-run"]`);
+  });
+
+  it('says which words of an address name nothing', async () => {
+    const place = placeOf('compare', 'trials=abc,100&experiments=-1&runs=..%2Fx');
+    expect(place).toMatchObject({ trials: [100], experiments: [], wrong: ['abc', '-1', '../x'] });
+    const fixture = new FixtureApi(CASE);
+    show(<CompareRuns {...place as Parameters<typeof CompareRuns>[0]} />, {}, { api: fixture as Api });
+    expect(await screen.findByText(/“abc”, “-1”, “\.\.\/x” in the address name nothing, and are left out/)).toBeTruthy();
+    await waitFor(() => expect(screen.getByText('1 trial')).toBeTruthy());
+    expect(pathOf(place)).toBe('compare?trials=100');
   });
 
   it('keeps its options in the address, where the host can replace it', async () => {
@@ -157,7 +194,7 @@ describe('the page', () => {
 });
 
 const run = (id: number, hparams: Record<string, unknown>, more = {}): RunComparison['runs'][number] => ({
-  kind: 'trial', id, experiment_id: 1, name: 'x', owner: 'alice', labels: [], state: 'COMPLETED', trial_ids: [id], index: 0, seed: 0, seeds: 1, metric: 'loss',
+  kind: 'trial', id, run_id: '', experiment_id: 1, name: 'x', owner: 'alice', labels: [], state: 'COMPLETED', trial_ids: [id], index: 0, seed: 0, seeds: 1, metric: 'loss',
   smaller_is_better: true, best: null, deviation: null, hparams, steps_completed: 0, created_at: 0, started_at: 100, ended_at: null, bundle: null, shortened: [], ...more
 });
 const curve = (trial: number, steps: number[], values: number[]): SeriesView =>
@@ -194,7 +231,7 @@ describe('lines', () => {
   it('begin at the start of each run, at the time of day, or count epochs', () => {
     const sides = sidesOf([run(1, {})]);
     const series = [curve(1, [1, 2, 30], [1, 1, 1])];
-    const epochs = new Map([[1, curve(1, [0, 20], [0, 4])]]);
+    const epochs = new Map([['t1', curve(1, [0, 20], [0, 4])]]);
     const places = (x: 'time' | 'wall' | 'epochs'): number[] => linesOf(sides, series, epochs, { ...DEFAULTS, x })[0]!.curve.times;
     expect(places('time')).toEqual([10, 20, 300]);
     expect(places('wall')).toEqual([110, 120, 400]);
@@ -247,7 +284,7 @@ describe('texts', () => {
 
 describe('figures', () => {
   const data = (name: string): RunComparison => ({
-    runs: [], absent_trials: [], absent_experiments: [], config: [], metrics_left_out: 0, next: null,
+    runs: [], absent_trials: [], absent_experiments: [], absent_runs: [], config: [], metrics_left_out: 0, next: null,
     hyperparameters: [{ name, values: [1, 2], same: false }, { name: 'opt', values: ['<b>', 'a'], same: false }],
     metrics: [{ group: 'validation', name: 'loss', smaller_is_better: true, values: [1, 'Infinity' as const].map(best => ({ best, last: 1, min: 1, max: 1, deviation: null })) }]
   });

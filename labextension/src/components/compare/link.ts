@@ -27,7 +27,7 @@ export interface CompareOptions {
   px: string;
   py: string;
   pz: string;
-  /** Runs that are not drawn: `t12`, `e3`. */
+  /** Runs that are not drawn: `t12`, `e3`, `rID`. */
   hidden: readonly string[];
   /** The two sides of texts that are compared line by line, by their places. */
   left: number;
@@ -52,14 +52,22 @@ const PLOTS: readonly PlotKind[] = ['scatter', 'heatmap', 'histogram'];
 const TEXTS = ['colour', 'group', 'px', 'py', 'pz'] as const;
 const FLAGS = ['log', 'logX', 'all'] as const;
 const PLACES = ['left', 'right'] as const;
+/** Words of an address that are told because they name nothing. */
+const MOST_WRONG = 10;
 /** Characters of a name in an address. */
 const MOST_CHARS = 1000;
 
+/** What is compared: trials and experiments by their numbers, runs that no cluster started by their ids. */
+export interface Subjects {
+  trials: readonly number[];
+  experiments: readonly number[];
+  runs: readonly string[];
+}
+
 /** The place that compares some runs, for `navigate` and `address`. */
-export function compareLink({ trials = [], experiments = [] }: {
-  trials?: readonly number[]; experiments?: readonly number[];
-}, options: Partial<CompareOptions> = {}): Place & { kind: 'comparison' } {
-  return { kind: 'comparison', trials: unique(trials), experiments: unique(experiments), view: written({ ...DEFAULTS, ...options }) };
+export function compareLink({ trials = [], experiments = [], runs = [] }: Partial<Subjects>, options: Partial<CompareOptions> = {}): Place & { kind: 'comparison' } {
+  const view = written({ ...DEFAULTS, ...options });
+  return { kind: 'comparison', trials: unique(trials), experiments: unique(experiments), ...(runs.length > 0 && { runs: unique(runs) }), view };
 }
 
 /** The options as a query: only those that are not as they are by default. */
@@ -86,7 +94,7 @@ export function read(search: string): CompareOptions {
     plot: one('plot', PLOTS, DEFAULTS.plot),
     smoothing: SMOOTHINGS.find(weight => String(weight) === query.get('smoothing')) ?? 0,
     metrics: unique(query.getAll('metric').filter(fits)).slice(0, MOST_CHARTS),
-    hidden: (query.get('hidden') ?? '').split(',').filter(key => /^[te]\d{1,15}$/.test(key)).slice(0, MOST_RUNS)
+    hidden: (query.get('hidden') ?? '').split(',').filter(key => /^(?:[te]\d{1,15}|r[\w.-]{1,128})$/.test(key)).slice(0, MOST_RUNS)
   };
   for (const key of FLAGS) found[key] = query.get(key) === '1';
   for (const key of TEXTS) if (fits(query.get(key) ?? '')) found[key] = query.get(key) ?? '';
@@ -97,24 +105,45 @@ export function read(search: string): CompareOptions {
   return found;
 }
 
-/** The place of an address `compare?trials=12,15&experiments=3&…`. */
+/** The place of an address `compare?trials=12,15&experiments=3&runs=ID&…`; what names nothing is told. */
 export function placeOfQuery(search: string): Place & { kind: 'comparison' } {
   const query = new URLSearchParams(search);
-  return { kind: 'comparison', trials: idsOf(query.get('trials') ?? ''), experiments: idsOf(query.get('experiments') ?? ''), view: written(read(search)) };
+  const said = (key: string): string => query.get(key) ?? '';
+  const [trials, experiments, runs] = [numbersIn(said('trials')), numbersIn(said('experiments')), namesIn(said('runs'))];
+  const wrong = unique([...trials.wrong, ...experiments.wrong, ...runs.wrong]).slice(0, MOST_WRONG);
+  return {
+    kind: 'comparison', trials: trials.found, experiments: experiments.found, ...(runs.found.length > 0 && { runs: runs.found }), ...(wrong.length > 0 && { wrong }),
+    view: written(read(search))
+  };
 }
 
 /** The address of a place, below the service's prefix. */
-export function pathOfComparison({ trials, experiments, view }: { trials: readonly number[]; experiments: readonly number[]; view?: string }): string {
-  const query = [
-    ...(trials.length ? [`trials=${trials.join(',')}`] : []), ...(experiments.length ? [`experiments=${experiments.join(',')}`] : []),
-    ...(view ? [view] : [])
-  ];
+export function pathOfComparison({ trials, experiments, runs = [], view }: { trials: readonly number[]; experiments: readonly number[]; runs?: readonly string[]; view?: string }): string {
+  const lists: [string, readonly (number | string)[]][] = [['trials', trials], ['experiments', experiments], ['runs', runs]];
+  const query = [...lists.filter(([, ids]) => ids.length).map(([key, ids]) => `${key}=${ids.map(encodeURIComponent).join(',')}`), ...(view ? [view] : [])];
   return query.length ? `compare?${query.join('&')}` : 'compare';
 }
 
-/** The ids in a text: numbers between anything that is none. */
-export function idsOf(text: string): number[] {
-  return unique((text.match(/\d+/g) ?? []).filter(word => word.length <= 15).map(Number)).slice(0, 4 * MOST_RUNS);
+/** What an address or an input names, and the words in it that name nothing. */
+export interface Read<T> {
+  found: T[];
+  wrong: string[];
+}
+
+/** Numbers of trials or experiments. */
+export function numbersIn(text: string): Read<number> {
+  const { found, wrong } = sorted(text, /^\d{1,15}$/);
+  return { found: found.map(Number), wrong };
+}
+
+/** Ids of runs, or the keys that their scripts gave them. */
+export function namesIn(text: string): Read<string> {
+  return sorted(text, /^[A-Za-z0-9][\w.-]{0,127}$/);
+}
+
+function sorted(text: string, pattern: RegExp): Read<string> {
+  const words = unique(text.split(/[\s,;]+/).filter(Boolean)).slice(0, 4 * MOST_RUNS);
+  return { found: words.filter(word => pattern.test(word)), wrong: words.filter(word => !pattern.test(word)) };
 }
 
 function fits(text: string): boolean {

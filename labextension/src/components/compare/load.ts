@@ -4,8 +4,10 @@ import { useMemo } from 'react';
 
 import { Api, everyItem, everyPart } from '../../state/api';
 import { useApp } from '../../state/context';
-import type { CodeComparison, FileDifference, RunComparison, SeriesView } from '../../state/wire';
+import type { CodeComparison, ComparedSeries, FileDifference, RunComparison, SeriesView } from '../../state/wire';
 import { Loaded, useLoaded } from '../common';
+import type { Subjects } from './link';
+import { keyOfSeries } from './model';
 
 /** Names under which code reports how many epochs it has done. */
 const EPOCHS = ['epochs', 'epoch'];
@@ -13,15 +15,14 @@ const EPOCHS = ['epochs', 'epoch'];
 const MOST_POINTS = 16_000;
 const MOST_TRIALS = 200;
 
-function idsQuery(trials: readonly number[], experiments: readonly number[]): string {
-  return [
-    ...(trials.length ? [`trials=${trials.join(',')}`] : []), ...(experiments.length ? [`experiments=${experiments.join(',')}`] : [])
-  ].join('&');
+function idsQuery({ trials, experiments, runs }: Subjects): string {
+  const lists: [string, readonly (number | string)[]][] = [['trials', trials], ['experiments', experiments], ['runs', runs]];
+  return lists.filter(([, ids]) => ids.length).map(([key, ids]) => `${key}=${ids.map(encodeURIComponent).join(',')}`).join('&');
 }
 
-export function useComparison(trials: readonly number[], experiments: readonly number[], round: number): Loaded<RunComparison> {
+export function useComparison(chosen: Subjects, round: number): Loaded<RunComparison> {
   const { api } = useApp();
-  const query = idsQuery(trials, experiments);
+  const query = idsQuery(chosen);
   return useLoaded(query ? `${query} ${round}` : null, signal => loadComparison(api, `comparison?${query}`, signal));
 }
 
@@ -34,35 +35,51 @@ async function loadComparison(api: Api, path: string, signal: AbortSignal): Prom
   };
 }
 
-/** The curves of one metric of some trials. */
-export function useCurves(trials: readonly number[], metric: { group: string; name: string } | null, round: number): Loaded<SeriesView[]> {
+/** Whose curves are drawn: trials, and runs that have none. */
+export interface Drawn {
+  trials: readonly number[];
+  runs: readonly string[];
+}
+
+/** The curves of one metric of some trials and runs. */
+export function useCurves(drawn: Drawn, metric: { group: string; name: string } | null, round: number): Loaded<ComparedSeries[]> {
   const { api } = useApp();
   const group = metric?.group ? `&group=${encodeURIComponent(metric.group)}` : '';
   const name = metric ? `&name=${encodeURIComponent(JSON.stringify([metric.name]))}` : '';
   const query = `${group}${name}`;
-  const key = metric && trials.length ? `${trials.join()}${query} ${round}` : null;
-  return useLoaded(key, signal => loadCurves(api, trials, query, signal));
+  const key = metric && drawn.trials.length + drawn.runs.length ? `${keyOf(drawn)}${query} ${round}` : null;
+  return useLoaded(key, signal => loadCurves(api, drawn, query, signal));
 }
 
-async function loadCurves(api: Api, trials: readonly number[], query: string, signal: AbortSignal): Promise<SeriesView[]> {
-  const points = Math.min(500, Math.max(50, Math.floor(MOST_POINTS / trials.length)));
-  const found: SeriesView[] = [];
-  for (let from = 0; from < trials.length; from += MOST_TRIALS) {
-    const ids = trials.slice(from, from + MOST_TRIALS).join(',');
-    found.push(...await everyItem<SeriesView>(api, `comparison/curves?trials=${ids}${query}&max_points=${points}`, 'skip', signal));
-  }
+function keyOf({ trials, runs }: Drawn): string {
+  return `${trials.join()}/${runs.join()}`;
+}
+
+async function loadCurves(api: Api, { trials, runs }: Drawn, query: string, signal: AbortSignal): Promise<ComparedSeries[]> {
+  const points = Math.min(500, Math.max(50, Math.floor(MOST_POINTS / (trials.length + runs.length))));
+  const found: ComparedSeries[] = [];
+  // Runs come with the first trials: by the metrics of their searches the master knows which of a run is compared with them.
+  let from = 0;
+  let beside = runs;
+  do {
+    const ids = trials.slice(from, from + MOST_TRIALS - beside.length);
+    const path = `comparison/curves?${idsQuery({ trials: ids, experiments: [], runs: beside })}${query}&max_points=${points}`;
+    found.push(...await everyItem<ComparedSeries>(api, path, 'skip', signal));
+    from += ids.length;
+    beside = [];
+  } while (from < trials.length);
   return found;
 }
 
-/** By trial how many epochs were done at which step, where its code says so; null: it is not known yet. */
-export function useEpochs(trials: readonly number[], wanted: boolean, round: number): ReadonlyMap<number, SeriesView> | null {
+/** How many epochs were done at which step, by `keyOfSeries`, where the code says so; null: it is not known yet. */
+export function useEpochs(drawn: Drawn, wanted: boolean, round: number): ReadonlyMap<string, SeriesView> | null {
   const { api } = useApp();
   const name = `&name=${encodeURIComponent(JSON.stringify(EPOCHS))}`;
-  const { data } = useLoaded(wanted && trials.length ? `${trials.join()} ${round}` : null, signal => loadCurves(api, trials, name, signal));
+  const { data } = useLoaded(wanted && drawn.trials.length + drawn.runs.length ? `${keyOf(drawn)} ${round}` : null, signal => loadCurves(api, drawn, name, signal));
   return useMemo(() => {
     if (!data) return wanted ? null : new Map();
     const longest = [...data].sort((a, b) => a.steps.length - b.steps.length);
-    return new Map(longest.map(series => [series.trial_id, series]));
+    return new Map(longest.map(series => [keyOfSeries(series), series]));
   }, [data, wanted]);
 }
 

@@ -1,5 +1,7 @@
 /** What is drawn of a comparison: lines of curves or of their means, with names and colours. */
 
+import type { Place } from '../../state/context';
+import { isOver } from '../../state/states';
 import type { ComparedRun, RunComparison, RunMetric, SeriesView } from '../../state/wire';
 import { COLORS } from '../charts/colours';
 import { Curve, emptyCurve, finite } from '../charts/curve';
@@ -31,12 +33,31 @@ export interface ComparedLine {
   band?: Band;
 }
 
-export function keyOfRun(run: Pick<ComparedRun, 'kind' | 'id'>): string {
-  return `${run.kind === 'trial' ? 't' : 'e'}${run.id}`;
+export function keyOfRun(run: Pick<ComparedRun, 'kind' | 'id' | 'run_id'>): string {
+  return run.kind === 'run' ? `r${run.run_id}` : `${run.kind === 'trial' ? 't' : 'e'}${run.id}`;
 }
 
 export function sidesOf(runs: readonly ComparedRun[]): Side[] {
-  return runs.map(run => ({ key: keyOfRun(run), run, name: `${run.kind} ${run.id}`, hparams: flatten(run.hparams) }));
+  return runs.map(run => ({ key: keyOfRun(run), run, name: run.kind === 'run' ? `run ${nameText(run.run_id.slice(0, 8))}` : `${run.kind} ${run.id}`, hparams: flatten(run.hparams) }));
+}
+
+export function placeOfSide({ run }: Side): Place {
+  return run.kind === 'run' ? { kind: 'run', id: run.run_id } : { kind: run.kind, id: run.id };
+}
+
+/** Whether nothing more comes of a run. */
+export function hasEnded(run: Pick<ComparedRun, 'kind' | 'state'>): boolean {
+  return run.kind === 'run' ? run.state !== 'RUNNING' && run.state !== 'SCHEDULED' : isOver(run.state);
+}
+
+/** Whose a curve is: of a trial, or of a run from anywhere. */
+export function keyOfSeries(series: { trial_id: number; run_id?: string }): string {
+  return series.run_id ? `r${series.run_id}` : `t${series.trial_id}`;
+}
+
+/** The keys of the curves that a side has. */
+function curvesOf({ run }: Side): string[] {
+  return run.kind === 'run' ? [keyOfRun(run)] : run.trial_ids.map(trial => keyOfSeries({ trial_id: trial }));
 }
 
 /** `group.name`, as filters have it: no group has a dot. */
@@ -101,14 +122,14 @@ export function coloursOf(sides: readonly Side[], hyperparameter: string): Map<s
 
 /** The lines of a metric. */
 export function linesOf(
-  sides: readonly Side[], series: readonly SeriesView[], epochs: ReadonlyMap<number, SeriesView>, options: CompareOptions
+  sides: readonly Side[], series: readonly (SeriesView & { run_id?: string })[], epochs: ReadonlyMap<string, SeriesView>, options: CompareOptions
 ): ComparedLine[] {
-  const byTrial = new Map(series.map(one => [one.trial_id, one]));
+  const byKey = new Map(series.map(one => [keyOfSeries(one), one]));
   const colours = coloursOf(sides, options.colour);
   return groupsOf(sides, options.group).flatMap(({ name, members }, id) => {
-    const curves = members.flatMap(side => side.run.trial_ids.flatMap(trial => {
-      const one = byTrial.get(trial);
-      return one ? [curveOn(one, side.run, options.x, epochs.get(trial))] : [];
+    const curves = members.flatMap(side => curvesOf(side).flatMap(key => {
+      const one = byKey.get(key);
+      return one ? [curveOn(one, side.run, options.x, epochs.get(key))] : [];
     }));
     if (!curves.length) return [];
     const colour = colours.get(members[0]!.key)!;
@@ -129,7 +150,7 @@ export function groupsOf(sides: readonly Side[], by: string): Group[] {
   for (const side of sides) {
     const hyperparameter = by.startsWith('hp.') ? by.slice(3) : null;
     const value = hyperparameter === null ? '' : formatValue(side.hparams[hyperparameter] ?? null);
-    const name = hyperparameter !== null ? `${nameText(hyperparameter, 40)} ${nameText(value, 40)}` : by === 'experiment' ? `experiment ${side.run.experiment_id}` : side.name;
+    const name = hyperparameter !== null ? `${nameText(hyperparameter, 40)} ${nameText(value, 40)}` : by === 'experiment' && side.run.experiment_id ? `experiment ${side.run.experiment_id}` : side.name;
     const key = hyperparameter !== null ? JSON.stringify(side.hparams[hyperparameter] ?? null) : name;
     const group = groups.get(key) ?? { name, members: [] };
     group.members.push(side);

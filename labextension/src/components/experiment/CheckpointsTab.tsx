@@ -8,7 +8,7 @@ import { isOver } from '../../state/states';
 import type { CheckpointView, ExperimentView } from '../../state/wire';
 import { ErrorBanner, Loading, useLoaded } from '../common';
 import { Checkpoints } from '../storage';
-import { useThrottled } from '../common/useThrottled';
+import { useThrottled } from '../common/loading/useThrottled';
 
 const EVERY_MS = 2000;
 

@@ -17,7 +17,7 @@ import type { ExperimentFeed, ExperimentState } from './feed';
 import { Metric, metricsOf } from '../view/metrics';
 import { MAX_CURVES } from './model';
 import { greyed } from '../view/progress';
-import { bestPoint, pointsOf, seedsOf } from './seeds';
+import { bestPoint, pointsOf, seedsOf } from './trials/seeds';
 
 const SMOOTHINGS = [0, 0.3, 0.6, 0.9, 0.97];
 

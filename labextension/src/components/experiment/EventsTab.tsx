@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { TimelineItem, TimelineView } from '../../state/wire';
 import { Column, EmptyState, ErrorBanner, formatTime, Loading, Table, useLoaded } from '../common';
 import { nameText } from '../common/text';
-import { useThrottled } from '../common/useThrottled';
+import { useThrottled } from '../common/loading/useThrottled';
 
 interface EventRow {
   key: string;

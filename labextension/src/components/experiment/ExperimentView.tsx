@@ -23,13 +23,13 @@ import { ParallelTab } from './ParallelTab';
 import { firstFailed, progressParts } from '../view/progress';
 import { pauseQuestion } from '../view/unsaved';
 import { Tabs } from '../view/Tabs';
-import { bestPointText, seedsOf, withPoints } from './seeds';
-import { RowCache } from './trialtable';
+import { bestPointText, seedsOf, withPoints } from './trials/seeds';
+import { RowCache } from './trials/trialtable';
 import { More } from './More';
 import { SearchTab } from './SearchTab';
-import { TrialsTab } from './TrialsTab';
+import { TrialsTab } from './trials/TrialsTab';
 import { Go } from '../admin/parts';
-import { useGone } from '../common/rights';
+import { useGone } from '../common/loading/rights';
 import { Gone } from '../view/Gone';
 
 export type { ExperimentTab };

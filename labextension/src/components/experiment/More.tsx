@@ -7,7 +7,7 @@ import { isOver } from '../../state/states';
 import type { ExperimentView, UserView } from '../../state/wire';
 import { Dialog } from '../admin/Dialog';
 import { Menu, type Action } from '../common';
-import { useAct } from '../common/load';
+import { useAct } from '../common/loading/load';
 import { nameText } from '../common/text';
 import { closed, ownersAlone } from '../view/actions';
 import { Sharing } from '../workspaces/Sharing';

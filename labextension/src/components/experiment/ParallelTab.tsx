@@ -9,7 +9,7 @@ import { ParallelCoordinates } from '../charts/ParallelCoordinates';
 import { scalesOf } from '../charts/scales';
 import { EmptyState, toNumber } from '../common';
 import { nameText } from '../common/text';
-import type { TrialRow } from './trialtable';
+import type { TrialRow } from './trials/trialtable';
 
 /** Axes beyond these are too many to be read. */
 const MOST_AXES = 24;

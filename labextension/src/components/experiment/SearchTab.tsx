@@ -6,10 +6,10 @@ import { useApp } from '../../state/context';
 import type { ExperimentView, TrialView } from '../../state/wire';
 import { PlotlyFigure, type Figure } from '../charts/PlotlyFigure';
 import { ErrorBanner, Loading, useLoaded } from '../common';
-import { useThrottled } from '../common/useThrottled';
+import { useThrottled } from '../common/loading/useThrottled';
 import { nameText } from '../common/text';
 import { Steering } from '../search';
-import type { TrialRow } from './trialtable';
+import type { TrialRow } from './trials/trialtable';
 
 const KINDS = {
   best_so_far: 'Best so far',

@@ -17,10 +17,10 @@ import { yamlOf } from '../view/ConfigTab';
 import { ExperimentTab, ExperimentView } from './ExperimentView';
 import { LinkNotice } from '../view/LinkNotice';
 import { metricsOf } from '../view/metrics';
-import { lastValues, metricColumns } from './metriccolumns';
+import { lastValues, metricColumns } from './trials/metriccolumns';
 import { ExperimentModel } from './model';
 import { firstFailed, greyed, progressParts, remaining } from '../view/progress';
-import { columnsOf, filterOf, isWords, RowCache, stateText } from './trialtable';
+import { columnsOf, filterOf, isWords, RowCache, stateText } from './trials/trialtable';
 
 const METRIC = { group: 'validation', name: 'validation_error' };
 const ME = { name: 'alice', scopes: ['custom:detlab:write!user=alice'], admin: false };

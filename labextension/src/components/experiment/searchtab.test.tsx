@@ -8,7 +8,7 @@ import { ApiError } from '../../state/api';
 import type { Plotly } from '../../state/context';
 import { show } from '../../testing/app';
 import { SearchTab } from './SearchTab';
-import { RowCache } from './trialtable';
+import { RowCache } from './trials/trialtable';
 
 const FIGURES = 'experiments/12/figures';
 const FIGURE = {

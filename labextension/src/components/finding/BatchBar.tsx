@@ -8,7 +8,7 @@ import { ActionButton, plural } from '../common';
 import { nameText } from '../common/text';
 import { Go } from '../admin/parts';
 import { readOnly } from '../view/actions';
-import { useAct } from '../common/load';
+import { useAct } from '../common/loading/load';
 import { ACTIONS, labelAction, runBatch, undoBatch, type BatchAction, type BatchEnd } from './batch';
 import { Popover } from './Popover';
 import type { RunTable } from './request';

@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { Candidate, Completions } from '../../state/wire';
 import { ErrorBanner, Loading, useLoaded } from '../common';
 import { nameText } from '../common/text';
-import { useSettled } from '../common/useThrottled';
+import { useSettled } from '../common/loading/useThrottled';
 import { ALWAYS } from './columns';
 import { Popover } from './Popover';
 import { MOST_COLUMNS, type RunTable } from './request';

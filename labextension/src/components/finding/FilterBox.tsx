@@ -5,7 +5,7 @@ import { KeyboardEvent, ReactElement, Ref, useEffect, useId, useLayoutEffect, us
 import { useApp } from '../../state/context';
 import type { Completions } from '../../state/wire';
 import { useLoaded } from '../common';
-import { useSettled } from '../common/useThrottled';
+import { useSettled } from '../common/loading/useThrottled';
 import { nameText, visible } from '../common/text';
 import type { RunTable } from './request';
 

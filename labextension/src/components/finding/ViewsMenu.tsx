@@ -6,7 +6,7 @@ import { everyItem } from '../../state/api';
 import { useApp, useStore } from '../../state/context';
 import type { ProjectList, SavedView } from '../../state/wire';
 import { ActionButton, ErrorBanner, useLoaded, type Loaded } from '../common';
-import { useAct } from '../common/load';
+import { useAct } from '../common/loading/load';
 import { nameText } from '../common/text';
 import { useShared } from '../workspaces/load';
 import { workspaceName, workspacePath } from '../workspaces/model';

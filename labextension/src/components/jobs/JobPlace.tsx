@@ -5,7 +5,7 @@ import { useState, type ReactElement } from 'react';
 import { everyItem } from '../../state/api';
 import { useApp, useStore } from '../../state/context';
 import type { JobUpdate, JobView, PoolList } from '../../state/wire';
-import { useAct, useGet } from '../common/load';
+import { useAct, useGet } from '../common/loading/load';
 import { ActionButton, useLoaded } from '../common';
 import { nameText } from '../common/text';
 import { neighbours, ranked } from './lanes';

@@ -4,7 +4,7 @@ import type { ReactElement } from 'react';
 
 import { useStore } from '../../state/context';
 import type { JobWhy as Why, QueueItem, WaitView } from '../../state/wire';
-import { useGet, useReloadOn } from '../common/load';
+import { useGet, useReloadOn } from '../common/loading/load';
 import { ErrorBanner, Loading, plural, useNow } from '../common';
 import { readOnly } from '../view/actions';
 import { nameText } from '../common/text';

@@ -4,7 +4,7 @@ import type { ReactElement } from 'react';
 
 import { useApp, useStore } from '../../state/context';
 import type { BatchSystemView, ElasticPoolList, ElasticPoolView, PoolList, PoolView } from '../../state/wire';
-import { useGet, useReloadOn } from '../common/load';
+import { useGet, useReloadOn } from '../common/loading/load';
 import { formatLasting, plural, useLoaded, useNow } from '../common';
 import { nameText } from '../common/text';
 

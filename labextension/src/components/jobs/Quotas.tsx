@@ -4,7 +4,7 @@ import type { ReactElement } from 'react';
 
 import { useStore } from '../../state/context';
 import type { QuotaList, QuotaView } from '../../state/wire';
-import { useGet, useReloadOn } from '../common/load';
+import { useGet, useReloadOn } from '../common/loading/load';
 import { plural, Progress, type Loaded } from '../common';
 import { nameText } from '../common/text';
 

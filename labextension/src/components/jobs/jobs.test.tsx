@@ -24,7 +24,8 @@ function job(id: string, order: number, over: Partial<JobView> = {}): JobView {
 function pool(name: string, over: Partial<PoolView> = {}): PoolView {
   return {
     name, description: '', scheduler: 'priority', preemption: false, fitting: 'best', heterogeneous: false, priority: 42, patience: 0,
-    slots_per_device: 1, elastic: false, takes: [], agents: 1, agents_away: 0, agents_closed: 0, slots_total: 2, slots_used: 1, tasks_running: 1,
+    share_by: 'user', usage_half_life: null, min_run: null, evict_after: null, price: 0,
+    slots_per_device: 1, enforces: [], elastic: false, takes: [], agents: 1, agents_away: 0, agents_closed: 0, slots_total: 2, slots_used: 1, tasks_running: 1,
     tasks_waiting: 1, slots_waiting: 1, batch: null, ...over
   };
 }

@@ -4,7 +4,7 @@ import { ReactElement, useDeferredValue, useEffect, useMemo, useRef, useState } 
 
 import { useApp } from '../../state/context';
 import { EmptyState, ErrorBanner, Loading, useFeed } from '../common';
-import { useAct } from '../common/load';
+import { useAct } from '../common/loading/load';
 import { zoneNow } from '../common/zone';
 import { LinkNotice } from '../view/LinkNotice';
 import { save, wholeText } from './download';

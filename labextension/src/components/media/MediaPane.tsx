@@ -7,7 +7,7 @@ import { useApp } from '../../state/context';
 import type { MediaKeyView, MediaPage, MediaView } from '../../state/wire';
 import { EmptyState, ErrorBanner, Loading, plural, useLoaded } from '../common';
 import { nameText } from '../common/text';
-import { useSettled } from '../common/useThrottled';
+import { useSettled } from '../common/loading/useThrottled';
 import { MediaItem } from './MediaItem';
 
 export interface MediaColumn {

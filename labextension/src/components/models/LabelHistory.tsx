@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { LabelMoves, ModelView } from '../../state/wire';
 import { Ago, Go, Sheet } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, Loading, useLoaded } from '../common';
-import { useAct } from '../common/load';
+import { useAct } from '../common/loading/load';
 import { nameText } from '../common/text';
 import { movingOf, referenceTo } from './model';
 import { labelPath, modelPath } from './paths';

@@ -6,7 +6,7 @@ import { useApp, useStore } from '../../state/context';
 import type { ModelView } from '../../state/wire';
 import { Go } from '../admin/parts';
 import { ActionButton, formatAgo, formatTime, Loading, Menu, Notice, plural, useLoaded, useNow } from '../common';
-import { useAct } from '../common/load';
+import { useAct } from '../common/loading/load';
 import { nameText } from '../common/text';
 import { Sharing } from '../workspaces/Sharing';
 import { useTeams } from '../workspaces/load';
@@ -22,7 +22,7 @@ import { LabelHistory } from './LabelHistory';
 import { closedModel, ownersModel, referenceTo } from './model';
 import { modelPath } from './paths';
 import { useModelEvents } from './useModelEvents';
-import { Metadata } from './Values';
+import { Metadata } from '../view/Values';
 import { Versions } from './versions/Versions';
 
 type Tab = 'versions' | 'labels' | 'metadata' | 'sharing';

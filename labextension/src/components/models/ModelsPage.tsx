@@ -6,9 +6,9 @@ import { useApp, useStore } from '../../state/context';
 import type { ModelList, ModelView } from '../../state/wire';
 import { Ago, Go, Sheet, View } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, Loading, plural, Toggle, useLoaded } from '../common';
-import { CopyButton } from '../common/CopyButton';
+import { Snippet } from '../common/CopyButton';
 import { nameText } from '../common/text';
-import { useSettled } from '../common/useThrottled';
+import { useSettled } from '../common/loading/useThrottled';
 import { readOnly } from '../view/actions';
 import { Moving, Words } from './Chips';
 import { NewModel } from './dialogs/NewModel';
@@ -130,14 +130,5 @@ export function FirstModel({ short = false }: { short?: boolean }): ReactElement
         <Snippet text={MAGIC} what="the magic" />
       </div>
     </EmptyState>
-  );
-}
-
-function Snippet({ text, what }: { text: string; what: string }): ReactElement {
-  return (
-    <div className="det-snippet">
-      <pre tabIndex={0}><code>{text}</code></pre>
-      <CopyButton text={text} what={what} />
-    </div>
   );
 }

@@ -1,10 +1,10 @@
 /** What views of the registry derive from what the master sends. */
 
-import type { Place } from '../../state/context';
-import type { Difference, LineageNode, ModelView, UserView, VersionView } from '../../state/wire';
+import type { Difference, ModelView, VersionView } from '../../state/wire';
 import { toNumber } from '../common';
 import { nameText } from '../common/text';
-import { readOnly } from '../view/actions';
+
+export { closedNamed as closedModel, ownersNamed as ownersModel } from '../view/actions';
 
 /** What this user names a model by: its name, or `OWNER/NAME` where it is somebody else's. */
 export function referenceTo(model: Pick<ModelView, 'reference' | 'name'>): string {
@@ -14,18 +14,6 @@ export function referenceTo(model: Pick<ModelView, 'reference' | 'name'>): strin
 /** The same, of a version's model. */
 export function modelOf(version: Pick<VersionView, 'model_reference' | 'model'>): string {
   return version.model_reference || version.model;
-}
-
-/** Why this user may not change a model, or null. */
-export function closedModel(me: UserView | null, model: Pick<ModelView, 'right' | 'owner' | 'name'>): string | null {
-  const none = readOnly(me);
-  if (none || model.right !== 'read') return none;
-  return `Read-only: its owner, ${nameText(model.owner, 40)}, can allow you to change it.`;
-}
-
-/** Why this user may not rename, archive or delete a model, or delete a version of it, or null: that is its owner's. */
-export function ownersModel(me: UserView | null, model: Pick<ModelView, 'right' | 'owner' | 'name'>): string | null {
-  return closedModel(me, model) ?? (model.right === 'own' ? null : `Only its owner, ${nameText(model.owner, 40)}, and administrators may do this.`);
 }
 
 /** Labels that move, with their versions: `production → 3`; the newest version first. */
@@ -71,21 +59,6 @@ export function bestOf(row: Difference, better: 'less' | 'more' | null): Set<num
   const best = better === 'less' ? Math.min(...finite) : Math.max(...finite);
   if (finite.every(value => value === best)) return new Set();
   return new Set(values.flatMap((value, i) => (value === best ? [i] : [])));
-}
-
-/** Where a node of a lineage graph leads, if it has a view. */
-export function placeOf(node: Pick<LineageNode, 'id' | 'kind'>): Place | null {
-  const name = node.id.slice(node.id.indexOf(':') + 1);
-  const id = /^\d{1,15}$/.test(name) ? Number(name) : null;
-  switch (node.kind) {
-    case 'experiment': return id === null ? null : { kind: 'experiment', id };
-    case 'trial': return id === null ? null : { kind: 'trial', id };
-    case 'version': {
-      const [, model, version] = /^(.+)@(\d{1,15})$/.exec(name) ?? [];
-      return model === undefined ? null : { kind: 'version', model, version: Number(version) };
-    }
-    default: return null;
-  }
 }
 
 /** Whether a text fits a version: numbers stand for themselves, words for labels and semantic versions. */

@@ -1,5 +1,9 @@
 /** Paths of the registry's routes, and names that they have in code. */
 
+import { shell } from '../common/text';
+
+export { shell };
+
 const quoted = encodeURIComponent;
 
 /** Models shown at a time. */
@@ -69,9 +73,4 @@ export function loadCode(model: string, version: number | string): string {
 
 export function downloadCommand(model: string, version: number | string): string {
   return `det model download ${shell(`${model}@${version}`)}`;
-}
-
-/** A word of a shell, quoted where it has to be. */
-export function shell(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }

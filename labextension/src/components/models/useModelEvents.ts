@@ -1,7 +1,7 @@
 /** Reload when somebody changed a model, or rights to it. */
 
-import { useReloadOn } from '../common/load';
-import { useRechecked } from '../common/rights';
+import { useReloadOn } from '../common/loading/load';
+import { useRechecked } from '../common/loading/rights';
 
 /** The kind of the events that the master sends of models, their versions and labels. */
 const KIND = 'model';

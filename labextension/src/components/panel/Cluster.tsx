@@ -6,7 +6,7 @@ import { everyItem } from '../../state/api';
 import { useApp, useStore, type Place } from '../../state/context';
 import type { AgentView, ElasticPoolView, ExperimentView, JobView, PoolView, SlotView, TaskView } from '../../state/wire';
 import { Held, heldOn, holderOf, isClosed, OTHERS, slotNotes } from '../admin/holders';
-import { useReloadOn } from '../common/load';
+import { useReloadOn } from '../common/loading/load';
 import { EmptyState, formatAgo, Menu, plural, useLoaded, useNow, type Action } from '../common';
 import { BatchNotes, CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools } from '../jobs';
 import { nameText } from '../common/text';

@@ -5,8 +5,11 @@ import { ReactElement, ReactNode, useId, useRef, useState } from 'react';
 import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
 import { Go } from '../admin/parts';
+import { AlertBell } from '../alerts';
 import { Loading } from '../common';
+import { ClusterMessage } from '../common/ClusterMessage';
 import { QuotaItems, usedWords, useQuotas } from '../jobs';
+import { ArtifactItems, useNewestArtifacts } from '../artifacts/Section';
 import { ModelItems, useNewestModels } from '../models/Section';
 import { StorageWarning } from '../storage';
 import { useShared } from '../workspaces/load';
@@ -38,9 +41,11 @@ export function Panel({ notice, footer }: { notice?: ReactNode; footer?: ReactNo
         >
           New
         </button>
+        <AlertBell />
       </div>
       {notice}
       <LinkStatus />
+      <ClusterMessage />
       {ready && <StorageWarning />}
       {ready ? <Sections filter={filter} /> : !failed && <Loading what="Connecting" />}
       {footer}
@@ -72,6 +77,7 @@ function Sections({ filter }: { filter: string }): ReactElement {
         <Section title="Quotas" count={mine ? usedWords({ ...mine, waiting: 0 }) : ''}><QuotaItems items={quotas} /></Section>
       )}
       <ModelsSection filter={filter} />
+      <ArtifactsSection filter={filter} />
       <WorkspacesSection filter={filter} />
       <Section title="Cluster" count={`${used}/${total} slots in use`}>
         {draining && <div className="det-reason" data-tone="waiting">Draining: nothing new starts until the service is restarted.</div>}
@@ -85,6 +91,14 @@ function ModelsSection({ filter }: { filter: string }): ReactElement {
   const found = useNewestModels();
   const count = found.data?.items.length ?? 0;
   return <Section title="Models" count={count ? `${count}${found.data!.after === null ? '' : '+'}` : ''}><ModelItems found={found} filter={filter} /></Section>;
+}
+
+/** A master that is older than its front end knows none. */
+function ArtifactsSection({ filter }: { filter: string }): ReactElement | null {
+  const found = useNewestArtifacts();
+  const count = found.data?.items.length ?? 0;
+  if (found.error?.status === 404) return null;
+  return <Section title="Artifacts" count={count ? `${count}${found.data!.next === null ? '' : '+'}` : ''}><ArtifactItems found={found} filter={filter} /></Section>;
 }
 
 /** Who works alone never meets workspaces. */

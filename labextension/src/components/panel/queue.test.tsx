@@ -9,7 +9,8 @@ import { Queue } from './Queue';
 function pool(name: string, tasks_waiting: number): PoolView {
   return {
     name, description: '', scheduler: 'priority', preemption: false, fitting: 'best', heterogeneous: false, priority: 42, patience: 0,
-    slots_per_device: 1, elastic: false, takes: [], agents: 1, agents_away: 0, agents_closed: 0, slots_total: 2, slots_used: 1, tasks_running: 1,
+    share_by: 'user', usage_half_life: null, min_run: null, evict_after: null, price: 0,
+    slots_per_device: 1, enforces: [], elastic: false, takes: [], agents: 1, agents_away: 0, agents_closed: 0, slots_total: 2, slots_used: 1, tasks_running: 1,
     tasks_waiting, slots_waiting: tasks_waiting, batch: null
   };
 }

@@ -11,7 +11,7 @@ import { CurvePlot } from '../charts/CurvePlot';
 import type { ChartData } from '../charts/curvechart';
 import { EmptyState, ErrorBanner, formatNumber, plural, Toggle, useLoaded } from '../common';
 import { nameText } from '../common/text';
-import { useSettled } from '../common/useThrottled';
+import { useSettled } from '../common/loading/useThrottled';
 import { goesOn } from './model';
 
 /** Charts drawn at once; more on request. */

@@ -5,11 +5,12 @@ import { ReactElement, useEffect, useMemo, useRef, useState } from 'react';
 import { type RunTab, useApp, useStore } from '../../state/context';
 import type { RunView } from '../../state/wire';
 import { Ago, Go } from '../admin/parts';
-import { EmptyState, formatDuration, Loading, Menu, Notice, plural, useLoaded, useNow, useVisible } from '../common';
+import { RunArtifacts } from '../artifacts';
+import { ActionButton, EmptyState, formatDuration, Loading, Menu, Notice, plural, useLoaded, useNow, useVisible } from '../common';
 import { CopyButton } from '../common/CopyButton';
-import { useRechecked } from '../common/rights';
+import { useRechecked } from '../common/loading/rights';
 import { nameText } from '../common/text';
-import { useThrottled } from '../common/useThrottled';
+import { useThrottled } from '../common/loading/useThrottled';
 import { LogView } from '../logs/LogView';
 import { MediaPane } from '../media';
 import { Gone } from '../view/Gone';
@@ -19,7 +20,7 @@ import { Missing } from '../view/Missing';
 import { Tabs } from '../view/Tabs';
 import { RunCode, RunFiles } from './RunFiles';
 import { RunCurves } from './RunCurves';
-import { goesOn, silentFor, SYSTEM, titleOf, trialOf, useBeats } from './model';
+import { comparisonOf, goesOn, silentFor, SYSTEM, titleOf, trialOf, useBeats } from './model';
 import { useRemoval } from './removal';
 import { RunSettings } from './RunSettings';
 
@@ -60,7 +61,7 @@ function Shown({ run, tab, onTab, visible, reload }: {
   const ofMachine = names.filter(name => name.startsWith(SYSTEM));
   const tabs: { key: RunTab; label: string; note?: number }[] = [
     { key: 'metrics', label: 'Metrics', note: names.length - ofMachine.length }, { key: 'media', label: 'Media' }, { key: 'logs', label: 'Logs' }, { key: 'config', label: 'Config' },
-    { key: 'system', label: 'System' }, { key: 'code', label: 'Code' }, { key: 'files', label: 'Files' }
+    { key: 'system', label: 'System' }, { key: 'code', label: 'Code' }, { key: 'files', label: 'Files' }, { key: 'artifacts', label: 'Artifacts' }
   ];
   const removal = remove(run, me, reload, () => navigate({ kind: 'tracked' }));
   return (
@@ -69,6 +70,7 @@ function Shown({ run, tab, onTab, visible, reload }: {
         title={titleOf(run)} kind="Run" state={run.status} about={run.end_reason} facts={factsOf(run, now)} actions={[]} onAction={async () => undefined}
         more={trial === null && run.experiment_id === null && <Menu label="More actions of the run" actions={() => removal} />}
       >
+        <ActionButton label="Compare …" onRun={() => navigate(comparisonOf([run.id]))} />
         <CopyButton text={run.id} label="Copy id" what="the id, for det run describe and det.init(id=…)" />
       </Header>
       {run.deleted && <Notice>Deleted: lists leave it out, and nothing more is logged into it.</Notice>}
@@ -84,6 +86,7 @@ function Shown({ run, tab, onTab, visible, reload }: {
         {tab === 'config' && <RunSettings run={run} />}
         {tab === 'code' && <RunCode run={run} base={base} reload={reload} />}
         {tab === 'files' && <RunFiles run={run} base={base} />}
+        {tab === 'artifacts' && <ArtifactsOfRun run={run} />}
       </Tabs>
     </>
   );
@@ -94,6 +97,11 @@ function MediaOfRun({ run, base }: { run: RunView; base: string }): ReactElement
   const columns = useMemo(() => [{ base, name: '' }], [base]);
   const round = useThrottled(goesOn(run) ? run.heard_at ?? 0 : -1, 5000);
   return <MediaPane columns={columns} round={round} over={!goesOn(run)} />;
+}
+
+function ArtifactsOfRun({ run }: { run: RunView }): ReactElement {
+  const round = useThrottled(goesOn(run) ? run.heard_at ?? 0 : -1, 5000);
+  return <RunArtifacts run={run.id} round={round} over={!goesOn(run)} />;
 }
 
 function factsOf(run: RunView, now: number): (ReactElement | string | false)[] {

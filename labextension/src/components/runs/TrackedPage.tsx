@@ -8,13 +8,16 @@ import type { ProjectView, RunView, RunViewList } from '../../state/wire';
 import { View } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, Loading, plural, Table, useLoaded } from '../common';
 import { CopyButton } from '../common/CopyButton';
-import { useRechecked } from '../common/rights';
+import { useRechecked } from '../common/loading/rights';
 import { nameText } from '../common/text';
 import { ColumnPicker } from '../view/ColumnPicker';
 import { useChosen, useColumns } from './columns';
-import { goesOn, readRuns, titleOf, writeRuns, type RunsWanted } from './model';
+import { comparisonOf, goesOn, readRuns, titleOf, writeRuns, type RunsWanted } from './model';
 
 const PAGE = 100;
+/** The master compares no more. */
+const MOST_COMPARED = 50;
+const NONE_PICKED: ReadonlySet<string> = new Set();
 /** The master has no more in a page. */
 const MOST_AT_ONCE = 1000;
 /** Not a state of the master's: runs that are marked as deleted, whatever their state. */
@@ -122,11 +125,18 @@ function Grid({ rows, project, reload, more, onMore, filtered, onAll }: {
   const { navigate } = useApp();
   const [chosen, choose, reset] = useChosen();
   const gone = useCallback(() => reload(), [reload]);
-  const columns = useColumns(rows, project === undefined, gone);
+  const [picked, setPicked] = useState<ReadonlySet<string>>(NONE_PICKED);
+  const pick = useCallback((id: string, on: boolean): void => setPicked(old => new Set(on ? [...old, id] : [...old].filter(one => one !== id))), []);
+  const columns = useColumns(rows, project === undefined, gone, picked, pick);
+  const compared = rows.filter(run => picked.has(run.id)).map(run => run.id);
   const isShown = (column: { key: string; usual: boolean }): boolean => chosen.get(column.key) ?? column.usual;
   return (
     <>
-      <ColumnPicker columns={columns.filter(one => one.key !== 'actions')} always="name" isShown={isShown} onChange={choose} onReset={reset} />
+      <ActionButton
+        label={compared.length ? `Compare (${compared.length})` : 'Compare'} onRun={() => navigate(comparisonOf(compared))}
+        why={!compared.length ? 'Choose runs by their boxes.' : compared.length > MOST_COMPARED ? `At most ${MOST_COMPARED} fit side by side.` : null}
+      />
+      <ColumnPicker columns={columns.filter(one => one.key !== 'actions' && one.key !== 'choose')} always="name" isShown={isShown} onChange={choose} onReset={reset} />
       <div className="det-tracked-table">
         <Table
           label="Runs" rows={rows} columns={columns.filter(isShown)} rowKey={run => run.id} rowHeight={30} onOpen={run => navigate({ kind: 'run', id: run.id })}

@@ -8,7 +8,7 @@ import { Ago, Go } from '../admin/parts';
 import { formatNumber, Menu, StateBadge, type Column } from '../common';
 import { toNumber } from '../common/format';
 import { nameText } from '../common/text';
-import { goesOn, SYSTEM, titleOf } from './model';
+import { comparisonOf, goesOn, SYSTEM, titleOf } from './model';
 import { useRemoval } from './removal';
 
 /** Metrics that are shown unless the user says otherwise, and names offered as columns. */
@@ -20,7 +20,9 @@ export interface RunColumn extends Column<RunView> {
   usual: boolean;
 }
 
-export function useColumns(rows: readonly RunView[], showProject: boolean, onGone: () => void): RunColumn[] {
+export function useColumns(
+  rows: readonly RunView[], showProject: boolean, onGone: () => void, picked: ReadonlySet<string>, pick: (id: string, on: boolean) => void
+): RunColumn[] {
   const me = useStore(s => s.me);
   const { navigate } = useApp();
   const remove = useRemoval();
@@ -29,6 +31,10 @@ export function useColumns(rows: readonly RunView[], showProject: boolean, onGon
   const varied = useMemo(() => new Set(params.filter(name => new Set(rows.map(run => run.config[name])).size > 1)), [params, rows]);
   return useMemo(() => {
     const columns: RunColumn[] = [
+      {
+        key: 'choose', title: '', width: 34, fixed: true, usual: true, about: 'Choose runs for a comparison', value: () => null,
+        render: run => <input type="checkbox" aria-label={`Choose ${titleOf(run)}`} checked={picked.has(run.id)} onChange={event => pick(run.id, event.target.checked)} />
+      },
       {
         key: 'name', title: 'Run', width: 170, grow: 4, usual: true, value: titleOf,
         render: run => <Go to={{ kind: 'run', id: run.id }} title={titleOf(run)}><bdi>{titleOf(run)}</bdi></Go>
@@ -61,6 +67,7 @@ export function useColumns(rows: readonly RunView[], showProject: boolean, onGon
             label={`Actions of ${titleOf(run)}`}
             actions={() => [
               { key: 'open', label: 'Open', run: () => navigate({ kind: 'run', id: run.id }) },
+              { key: 'compare', label: 'Compare …', run: () => navigate(comparisonOf([run.id])) },
               ...remove(run, me, onGone, onGone)
             ]}
           />
@@ -68,7 +75,7 @@ export function useColumns(rows: readonly RunView[], showProject: boolean, onGon
       }
     ];
     return columns;
-  }, [metrics, params, varied, rows, showProject, remove, me, onGone, navigate]);
+  }, [metrics, params, varied, rows, showProject, remove, me, onGone, navigate, picked, pick]);
 }
 
 function heardOf(run: RunView): number | null {

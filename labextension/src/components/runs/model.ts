@@ -2,7 +2,7 @@
 
 import { useEffect, useRef } from 'react';
 
-import { useApp } from '../../state/context';
+import { type Place, useApp } from '../../state/context';
 import { Follower } from '../../state/follow';
 import { formatNumber } from '../common';
 import { nameText } from '../common/text';
@@ -19,6 +19,11 @@ export function goesOn(run: RunView): boolean {
 
 export function titleOf(run: RunView): string {
   return nameText(run.name) || nameText(run.tags['detlab.key'] ?? '', 80) || run.id.slice(0, 12);
+}
+
+/** The place that compares some runs: there others, and trials, are added. */
+export function comparisonOf(runs: string[]): Place {
+  return { kind: 'comparison', trials: [], experiments: [], runs };
 }
 
 /** Why it is not what it seems: it should run, and is not heard from. */

@@ -5,7 +5,7 @@ import { useCallback } from 'react';
 import { useApp } from '../../state/context';
 import type { RunView, UserView } from '../../state/wire';
 import type { Action } from '../common';
-import { useAct } from '../common/load';
+import { useAct } from '../common/loading/load';
 import { nameText } from '../common/text';
 import { readOnly } from '../view/actions';
 import { goesOn, titleOf } from './model';

@@ -4,6 +4,7 @@ import { screen, waitFor, within } from '@testing-library/react';
 import userEvent from '@testing-library/user-event';
 import { describe, expect, it } from 'vitest';
 
+import { ofRun } from '../../harness/artifacts';
 import { run } from '../../harness/tracked';
 import { show } from '../../testing/app';
 import { overview } from '../../testing/fixtures';
@@ -60,6 +61,14 @@ describe('the table of runs', () => {
     expect(api.asked.some(path => path.startsWith('GET runs?deleted=true&limit=100'))).toBe(true);
   });
 
+  it('compares those that are chosen', async () => {
+    const { done } = show(<TrackedPage />, { overview: overview(), runs: page([run(1), run(2), run(3)]) });
+    expect((await screen.findByRole('button', { name: 'Compare' })).getAttribute('aria-disabled')).toBe('true');
+    for (const i of [1, 3]) await userEvent.click(screen.getByRole('checkbox', { name: new RegExp(`^Choose baseline ${i}`) }));
+    await userEvent.click(screen.getByRole('button', { name: 'Compare (2)' }));
+    expect(done.at(-1)).toBe(`navigate ${JSON.stringify({ kind: 'comparison', trials: [], experiments: [], runs: [run(1).id, run(3).id] })}`);
+  });
+
   it('reads what it writes', () => {
     const wanted = { status: 'FAILED', group: 'a&b=c', job: 'é' };
     expect(readRuns(writeRuns(wanted))).toEqual(wanted);
@@ -84,6 +93,12 @@ describe('one run', () => {
     const before = api.asked.filter(path => path === `GET runs/${one.id}`).length;
     api.say(`runs/${one.id}/stream`, { status: 'RUNNING', heard_at: 1 });
     await waitFor(() => expect(api.asked.filter(path => path === `GET runs/${one.id}`).length).toBe(before + 1));
+  });
+
+  it('has the artifacts that it made and used', async () => {
+    const one = run(1);
+    show(<RunPage id={one.id} tab="artifacts" />, { ...answers(one), [`runs/${one.id}/artifacts`]: { items: ofRun(), next: null } });
+    expect(await screen.findByRole('button', { name: 'cats:v1' })).toBeTruthy();
   });
 
   it('shows hostile settings as text', async () => {

@@ -7,7 +7,7 @@ import { isOver } from '../../state/states';
 import type { ExperimentView, ReplayedSearch } from '../../state/wire';
 import { useLoaded } from '../common';
 import { nameText } from '../common/text';
-import { useThrottled } from '../common/useThrottled';
+import { useThrottled } from '../common/loading/useThrottled';
 
 /** The master computes it from the whole journal: it is asked again at most this often (ms). */
 const RECOUNT_MS = 60_000;

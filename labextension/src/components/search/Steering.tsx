@@ -7,7 +7,7 @@ import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
 import type { BudgetView, ExperimentView, JournalEntry, SteerSearch, TrialView } from '../../state/wire';
 import { ActionButton, ErrorBanner, formatAgo, formatDuration, formatTime, plural, significant, useLoaded, useNow } from '../common';
-import { useThrottled } from '../common/useThrottled';
+import { useThrottled } from '../common/loading/useThrottled';
 import { nameText } from '../common/text';
 import { ActForm, type ActFormProps } from './ActForm';
 import { SearchTask } from './SearchTask';

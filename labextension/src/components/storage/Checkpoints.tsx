@@ -5,7 +5,7 @@ import { ReactElement, ReactNode, useMemo, useState } from 'react';
 import { useApp, useStore } from '../../state/context';
 import type { CheckpointView, ExperimentView, GcPreview, Pin } from '../../state/wire';
 import { ActionButton, formatBytes, formatTime, Menu, useLoaded, type Action } from '../common';
-import { useAct } from '../common/load';
+import { useAct } from '../common/loading/load';
 import { nameText, visible } from '../common/text';
 import { Register } from '../models/dialogs/Register';
 import { closed, readOnly } from '../view/actions';

@@ -8,9 +8,9 @@ import type { ExperimentView, GcItem, GcPolicy, GcPreview } from '../../state/wi
 import { Dialog } from '../admin/Dialog';
 import { Sheet } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, formatBytes, formatNumber, formatTime, Loading, Notice, plural, useLoaded } from '../common';
-import { useAct } from '../common/load';
+import { useAct } from '../common/loading/load';
 import { nameText } from '../common/text';
-import { useSettled } from '../common/useThrottled';
+import { useSettled } from '../common/loading/useThrottled';
 import { pinText } from './pins';
 
 const NUMBERS: readonly [keyof GcPolicy, string, string][] = [

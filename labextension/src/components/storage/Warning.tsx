@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { StorageUsage } from '../../state/wire';
 import { Go } from '../admin/parts';
 import { Notice, useLoaded } from '../common';
-import { useReloadOn } from '../common/load';
+import { useReloadOn } from '../common/loading/load';
 import { nameText } from '../common/text';
 
 const PATH = 'storage/usage?by=user&limit=1';

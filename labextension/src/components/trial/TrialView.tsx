@@ -6,6 +6,7 @@ import { everyItem } from '../../state/api';
 import { type TrialTab, useApp, useStore } from '../../state/context';
 import { isOver, tookOf } from '../../state/states';
 import type { CheckpointView, ExperimentView as Experiment, TrialView as Trial } from '../../state/wire';
+import { RunArtifacts, runOfTrial } from '../artifacts';
 import { ActionButton, EmptyState, ErrorBanner, formatDuration, formatNumber, Loading, Notice, useFeed, useLoaded, useNow, useVisible } from '../common';
 import { trialActions } from '../view/actions';
 import { Header, useAction } from '../view/Header';
@@ -14,7 +15,7 @@ import { endWord, toneState } from '../view/progress';
 import { Missing } from '../view/Missing';
 import { Tabs } from '../view/Tabs';
 import { trialActs } from '../search';
-import { useThrottled } from '../common/useThrottled';
+import { useThrottled } from '../common/loading/useThrottled';
 import { LogView } from '../logs/LogView';
 import { MediaPane } from '../media';
 import { nameText } from '../common/text';
@@ -23,7 +24,7 @@ import { FailureCard } from '../view/FailureCard';
 import { TrialFeed, TrialState } from './feed';
 import { HparamsTab } from './HparamsTab';
 import { MetricsTab } from './MetricsTab';
-import { useGone } from '../common/rights';
+import { useGone } from '../common/loading/rights';
 import { Gone } from '../view/Gone';
 
 export type { TrialTab };
@@ -64,7 +65,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
   const place = { kind: 'experiment', id: trial.experiment_id } as const;
   const tabs = [
     { key: 'metrics', label: 'Metrics' }, { key: 'media', label: 'Media' }, { key: 'logs', label: 'Logs' },
-    { key: 'checkpoints', label: 'Checkpoints' }, { key: 'hparams', label: 'Hyperparameters' }
+    { key: 'checkpoints', label: 'Checkpoints' }, { key: 'artifacts', label: 'Artifacts' }, { key: 'hparams', label: 'Hyperparameters' }
   ];
   return (
     <>
@@ -94,6 +95,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
         {tab === 'logs' && e?.unmanaged && <EmptyState title="No output: it is evaluated by hand." />}
         {tab === 'logs' && !e?.unmanaged && <LogView base={`trials/${trial.id}/logs`} label={`Logs of trial ${trial.id}`} visible={visible} />}
         {tab === 'checkpoints' && <TrialCheckpoints state={state} />}
+        {tab === 'artifacts' && <TrialArtifacts trial={trial} />}
         {tab === 'hparams' && <HparamsTab trial={trial} />}
       </Tabs>
     </>
@@ -123,6 +125,11 @@ function TrialMedia({ state }: { state: TrialState }): ReactElement {
   const trial = state.trial!;
   const round = useThrottled(isOver(trial.state) ? -1 : trial.steps_completed, 5000);
   return <MediaPane columns={[{ base: `trials/${trial.id}`, name: '' }]} round={round} over={isOver(trial.state)} />;
+}
+
+function TrialArtifacts({ trial }: { trial: Trial }): ReactElement {
+  const round = useThrottled(isOver(trial.state) ? -1 : trial.steps_completed, 5000);
+  return <RunArtifacts run={runOfTrial(trial.id)} round={round} over={isOver(trial.state)} />;
 }
 
 function TrialCheckpoints({ state }: { state: TrialState }): ReactElement {

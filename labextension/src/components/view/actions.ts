@@ -35,6 +35,18 @@ export function forbidden(me: UserView | null, task: Pick<TaskView, 'owner' | 'm
   return `Only its owner, ${nameText(task.owner, 40)}, and admins may do this.`;
 }
 
+/** Why this user may not change a model or an artifact, or null. */
+export function closedNamed(me: UserView | null, one: { right: string; owner: string }): string | null {
+  const none = readOnly(me);
+  if (none || one.right !== 'read') return none;
+  return `Read-only: its owner, ${nameText(one.owner, 40)}, can allow you to change it.`;
+}
+
+/** Why this user may not rename, archive or delete one, or delete a version of it, or null: that is its owner's. */
+export function ownersNamed(me: UserView | null, one: { right: string; owner: string }): string | null {
+  return closedNamed(me, one) ?? (one.right === 'own' ? null : `Only its owner, ${nameText(one.owner, 40)}, and administrators may do this.`);
+}
+
 /** Why this user may not control an experiment and its trials, or null. The view says what its owner allows. */
 export function closed(me: UserView | null, e: ExperimentView): string | null {
   const none = readOnly(me);

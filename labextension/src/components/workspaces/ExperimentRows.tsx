@@ -8,11 +8,11 @@ import type { ExperimentView } from '../../state/wire';
 import { Ago, Go, Sheet } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, formatNumber, Loading, Menu, StateBadge, Toggle } from '../common';
 import { nameText } from '../common/text';
-import { useSettled } from '../common/useThrottled';
+import { useSettled } from '../common/loading/useThrottled';
 import { ownersAlone } from '../view/actions';
 import { bestOf } from '../view/progress';
-import { useReloadOn } from '../common/load';
-import { useRechecked } from '../common/rights';
+import { useReloadOn } from '../common/loading/load';
+import { useRechecked } from '../common/loading/rights';
 import { usePaged } from './load';
 import { MoveExperiment } from './MoveExperiment';
 

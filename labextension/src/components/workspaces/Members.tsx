@@ -8,7 +8,7 @@ import type { MemberList, MemberRequest, MemberView, WorkspaceView } from '../..
 import { Ago, Sheet } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, Loading, useLoaded } from '../common';
 import { nameText } from '../common/text';
-import { useRechecked } from '../common/rights';
+import { useRechecked } from '../common/loading/rights';
 import { notAdmin, ROLES, type RoleName, workspacePath } from './model';
 
 /** `onLeft`: the user has left it, or is no admin any more. */

@@ -10,7 +10,7 @@ import { nameText } from '../common/text';
 import { readOnly } from '../view/actions';
 import { ExperimentRows } from './ExperimentRows';
 import { NewWorkspace } from './forms';
-import { useRechecked } from '../common/rights';
+import { useRechecked } from '../common/loading/rights';
 import { usePaged, useShared } from './load';
 import { roleWord, workspaceName } from './model';
 import { ModelRows } from './WorkspacePage';

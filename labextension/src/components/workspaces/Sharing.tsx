@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { GrantList, GrantView } from '../../state/wire';
 import { Ago, Sheet } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, Loading, useLoaded } from '../common';
-import { useAct } from '../common/load';
+import { useAct } from '../common/loading/load';
 import { nameText } from '../common/text';
 
 type Kind = GrantView['kind'];

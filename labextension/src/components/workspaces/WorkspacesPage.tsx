@@ -7,10 +7,10 @@ import type { WorkspaceView } from '../../state/wire';
 import { Ago, Go, Sheet, View } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, Loading, Toggle } from '../common';
 import { nameText } from '../common/text';
-import { useSettled } from '../common/useThrottled';
+import { useSettled } from '../common/loading/useThrottled';
 import { readOnly } from '../view/actions';
 import { NewWorkspace } from './forms';
-import { useRechecked } from '../common/rights';
+import { useRechecked } from '../common/loading/rights';
 import { usePaged } from './load';
 import { roleWord, workspaceName } from './model';
 

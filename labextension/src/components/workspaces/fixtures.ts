@@ -5,7 +5,7 @@ import type { MemberView, ProjectView, WorkspaceView } from '../../state/wire';
 export function workspace(id: number, over: Partial<WorkspaceView> = {}): WorkspaceView {
   return {
     id, name: `workspace ${id}`, owner: 'ada', personal: false, description: '', created_at: 1e9, archived_at: null, may: 'own', role: 'admin', projects: 1,
-    experiments: 2, runs: 0, models: 0, tasks: 0, quota: null, defaults: { resource_pool: '', checkpoint_storage: {}, environment: {} }, shortened: [], ...over
+    experiments: 2, runs: 0, models: 0, tasks: 0, quota: null, defaults: { resource_pool: '', checkpoint_storage: {}, environment: {}, task_container_defaults: {}, template: '' }, shortened: [], ...over
   };
 }
 

@@ -6,7 +6,7 @@ import type { ApiError } from '../../state/api';
 import { useApp } from '../../state/context';
 import type { WorkspaceList, WorkspaceView } from '../../state/wire';
 import { useLoaded } from '../common';
-import { useRechecked } from '../common/rights';
+import { useRechecked } from '../common/loading/rights';
 
 export interface Paged<T> {
   items: readonly T[] | null;

@@ -179,7 +179,7 @@ describe('members', () => {
 
 describe('defaults', () => {
   it('say who may set them; an admin of the workspace alone sets no environment', async () => {
-    const defaults = { resource_pool: 'a100', checkpoint_storage: { type: 's3', bucket: 'vision' }, environment: { image: 'x' } };
+    const defaults = { resource_pool: 'a100', checkpoint_storage: { type: 's3', bucket: 'vision' }, environment: { image: 'x' }, task_container_defaults: {}, template: '' };
     const { api } = show(<WorkspacePage workspace="7" tab="defaults" />, {
       ...OVERVIEW, 'workspaces/7': { ...VISION, defaults }, 'POST workspaces/7/edit': VISION
     });
@@ -193,6 +193,25 @@ describe('defaults', () => {
     fireEvent.change(screen.getByLabelText('Checkpoint storage'), { target: { value: 'type: s3\nbucket: other' } });
     fireEvent.click(screen.getByRole('button', { name: 'Save' }));
     await waitFor(() => expect(api.bodies).toEqual([{ defaults: { ...defaults, checkpoint_storage: { type: 's3', bucket: 'other' } } }]));
+  });
+
+  it('show the template and what every task container gets; an administrator of the cluster changes both, others the template', async () => {
+    const defaults = { ...VISION.defaults, template: 'base', task_container_defaults: { startup_hook: 'module load cuda' } };
+    const root = { overview: overview({ me: { name: 'root', scopes: ['custom:detlab:admin', 'custom:detlab:write'], admin: true } }) };
+    const answers = { 'workspaces/7': { ...VISION, defaults }, 'POST workspaces/7/edit': VISION };
+    const { api, unmount } = show(<WorkspacePage workspace="7" tab="defaults" />, { ...root, ...answers });
+    await screen.findByText('base');
+    expect(document.body.textContent).toContain('startup_hook: module load cuda');
+    fireEvent.click(screen.getByRole('button', { name: 'Change …' }));
+    fireEvent.change(screen.getByLabelText('Template'), { target: { value: ' wide ' } });
+    fireEvent.change(screen.getByLabelText('Task container defaults'), { target: { value: '' } });
+    fireEvent.click(screen.getByRole('button', { name: 'Save' }));
+    await waitFor(() => expect(api.bodies).toEqual([{ defaults: { ...defaults, template: 'wide', task_container_defaults: {} } }]));
+    unmount();
+    show(<WorkspacePage workspace="7" tab="defaults" />, { ...OVERVIEW, ...answers });
+    fireEvent.click(await screen.findByRole('button', { name: 'Change …' }));
+    expect(screen.getByLabelText<HTMLInputElement>('Template').value).toBe('base');
+    expect(screen.queryByLabelText('Task container defaults')).toBeNull();
   });
 });
 

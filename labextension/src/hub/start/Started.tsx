@@ -3,7 +3,7 @@
 import { useEffect, useRef, type ReactElement } from 'react';
 
 import { ActionButton, StateBadge } from '../../components/common';
-import { useAct } from '../../components/common/load';
+import { useAct } from '../../components/common/loading/load';
 import { nameText } from '../../components/common/text';
 import { useApp, useStore } from '../../state/context';
 import { viaHub } from '../../state/serverurl';

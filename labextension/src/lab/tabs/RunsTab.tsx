@@ -17,6 +17,6 @@ function Shown({ place }: { place: Exclude<RunsPlace, { kind: 'run' }> }): React
   switch (place.kind) {
     case 'runs': return <RunsPage table={place.table} query={place.query} />;
     case 'tracked': return <TrackedPage query={place.query} />;
-    case 'comparison': return <CompareRuns trials={place.trials} experiments={place.experiments} view={place.view} />;
+    case 'comparison': return <CompareRuns {...place} />;
   }
 }

@@ -40,6 +40,7 @@ export function placeKey(place: Place): string {
     case 'runs': return `runs:${place.table}`;
     case 'tracked':
     case 'models':
+    case 'artifacts':
     case 'storage':
     case 'workspaces':
     case 'shared':
@@ -48,7 +49,9 @@ export function placeKey(place: Place): string {
     case 'project': return `project:${place.workspace}/${place.project}`;
     case 'model': return `model:${place.name}`;
     case 'version': return `version:${place.model}@${place.version}`;
-    case 'comparison': return `comparison:${place.trials.join()}/${place.experiments.join()}`;
+    case 'artifact': return `artifact:${place.artifact}`;
+    case 'artifactversion': return `artifact:${place.artifact}:v${place.version}`;
+    case 'comparison': return `comparison:${place.trials.join()}/${place.experiments.join()}/${(place.runs ?? []).join()}`;
     case 'compare': return `compare:${place.model}@${place.versions.join()}`;
     default: return `${place.kind}:${place.id}`;
   }
@@ -63,6 +66,9 @@ export function placeTitle(place: Place): string {
     case 'tracked': return 'Runs';
     case 'run': return `Run ${nameText(place.id, 80)}`;
     case 'models': return 'Models';
+    case 'artifacts': return 'Artifacts';
+    case 'artifact': return `Artifact ${nameText(place.artifact, 80)}`;
+    case 'artifactversion': return `${nameText(place.artifact, 80)}:v${place.version}`;
     case 'storage': return 'Storage';
     case 'workspaces': return 'Workspaces';
     case 'shared': return 'Shared with me';
@@ -84,6 +90,7 @@ export function tabLabel(place: Place): string {
     case 'trial': return `#${place.id} ${place.kind}`;
     case 'version': return `v${place.version} ${nameText(place.model, 40)}`;
     case 'model': return nameText(place.name, 40);
+    case 'artifact': return nameText(place.artifact, 40);
     default: return placeTitle(place);
   }
 }
@@ -106,6 +113,9 @@ export function makeTab(
       case 'project':
       case 'shared': return <Suspense fallback={<Loading />}><WorkspaceTab place={place} /></Suspense>;
       case 'models':
+      case 'artifacts':
+      case 'artifact':
+      case 'artifactversion':
       case 'storage':
       case 'settings':
       case 'model':

@@ -44,7 +44,7 @@ def shared(agent):
 
 def counting(master, agent):
     task = in_container(master, python(COUNTS), environment=gate(agent), mounts=shared(agent))
-    master.wait_for(lambda: "step 3" in master.texts(task), timeout=40)
+    master.wait_for(lambda: "step 3" in master.texts(task) and task.starts, timeout=40)
     return task
 
 
@@ -86,7 +86,7 @@ def test_a_task_that_ends_while_the_engine_is_away_is_reported_when_it_is_back(m
 
 def test_a_task_is_killed_while_the_engine_is_away(master, docker_agent):
     task = in_container(master, python(TRIALS["IgnoresSigterm"]))
-    master.wait_for(lambda: "up" in master.texts(task), timeout=40)
+    master.wait_for(lambda: "up" in master.texts(task) and task.starts, timeout=40)
     pid = task.starts[0].pid
     docker_agent.engine.kill("dockerd")
     introduced(master, "process")

@@ -59,7 +59,7 @@ def test_the_engine_is_asked_for_the_gpus_of_the_slots_and_no_others(master, gpu
 
 def check_gpus(master, engine, task):
     """The container of a task runs, with the GPUs of its slots as the engine itself tells."""
-    master.wait_for(lambda: "up" in master.texts(task) or task.exits, timeout=40)
+    master.wait_for(lambda: ("up" in master.texts(task) and task.starts) or task.exits, timeout=40)
     assert not task.exits, task.exits
     wanted = [uuid for index, uuid in enumerate(UUIDS) if f"cuda{index}" in task.launch.slots]
     requests = inspected(engine, task)["HostConfig"]["DeviceRequests"] or []

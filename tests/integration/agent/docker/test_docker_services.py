@@ -38,7 +38,7 @@ def ask(start):
 
 
 def check_service(master, agent, task, listens):
-    master.wait_for(lambda: f"serving {listens}" in master.texts(task), timeout=40)
+    master.wait_for(lambda: f"serving {listens}" in master.texts(task) and task.starts, timeout=40)
     first = task.starts[0]
     assert ask(first).split()[0] == task.launch.allocation_id
     agent.kill()

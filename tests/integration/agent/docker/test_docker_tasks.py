@@ -114,7 +114,7 @@ def test_a_memory_limit_is_told_apart_from_other_kills(master, docker_agent):
 def test_a_killed_container_leaves_no_output_behind(master, docker_agent):
     """The launcher is asked to deliver before it is killed itself; and if it dies, the agent delivers."""
     task = in_container(master, python(TRIALS["NeverExits"]))
-    master.wait_for(lambda: "up" in master.texts(task), timeout=40)
+    master.wait_for(lambda: "up" in master.texts(task) and task.starts, timeout=40)
     os.kill(task.starts[0].pid, signal.SIGKILL)
     master.wait_for(exited(task))
     assert task.exits[0].reason == "launcher_lost"

@@ -13,6 +13,7 @@ import pytest
 from agent_helpers import TRIALS, AgentProcess, make_bundle, trial, wait_until
 from warm_programs import ENDS, LOOK, WHERE
 
+from detlab.governance.attestation import installed_code
 from detlab.launch.host import procfs
 from detlab.launch.warm_wire import ForkRequest
 from detlab.testing.master import MasterDouble
@@ -326,8 +327,10 @@ def test_a_zygote_that_dies_before_its_first_fork_is_replaced_at_once():
     try:
         first, said_something = pool.pid, pool._control
         wait_until(lambda: select.select([said_something], [], [], 0)[0], 120, "it says that it is ready")
+        assert pool.code() == installed_code(), "it says what it has loaded"
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: pool.pid is None, what="it is dead")
+        assert pool.code() == ""
         assert pool.fork(ForkRequest(directory="d", command=[], env={}), 0, 0) is None, "this one starts cold"
         assert pool.pid not in {None, first}
     finally:

@@ -36,10 +36,13 @@ class Governed(pytorch.PyTorchTrial):
         self.context = context
         self.options = options
         torch.manual_seed(2)
-        self.model = context.wrap_model(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double())
+        self.model = context.wrap_model(self.network().double())
         self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.3, momentum=0.5))
         self.log: list[tuple[list[int], list[torch.Tensor]]] = []
         self.told: list[dict[str, Any]] = []
+
+    def network(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
 
     def build_training_data_loader(self) -> Any:
         data = self.options.get("data", sourced)()

@@ -191,3 +191,83 @@ def on_rank_leak(make_context: Any) -> str:
 
 def test_the_guard_stands_before_gradients_are_averaged(ranks):
     assert ranks.run("on_rank_leak") == ["governance.leak", "governance.leak"]
+
+
+def on_rank_canaries(make_context: Any) -> Any:
+    from detlab import pytorch
+    from detlab.governance import label
+
+    canaries = {"sources": "web", "count": 8, "budget": 0.5}
+    context = make_context(exp_conf={"governance": {**POLICY, "canaries": canaries}})
+    model = context.wrap_model(network())
+    context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.2))
+    context._check_ready()
+    x, y = samples(["web"] * 30, 3)
+    loader = pytorch.DataLoader(label(list(zip(x, y.tolist(), strict=True)), ["web"] * 30), batch_size=5)
+    planted = context._plant(loader, None, context.distributed)
+
+    class Trial:
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> None:
+            context.backward(losses_of(model, *batch))
+
+    context._eval()
+    told = context._memorisation(Trial(), context.distributed, moves=True)
+    labels = [planted.dataset[index][1] for index in range(30)]
+    assert sum(one != other for one, other in zip(labels, y.tolist(), strict=True)) >= 4
+    return labels, told
+
+
+def test_ranks_have_the_same_canaries_and_report_the_same(ranks):
+    first, second = ranks.run("on_rank_canaries")
+    assert first == second
+    assert first[1]["gov/canaries"]["commitment"].startswith("sha256:")
+
+
+ISOLATED = {
+    "rules": [
+        {"source": "*", "layers": ".*", "scale": 1.0},
+        {"source": "*", "layers": "adapter", "scale": 0.0},
+        {"source": "partner", "layers": ".*", "scale": 0.0},
+        {"source": "partner", "layers": "adapter", "scale": 1.0, "level": "isolated"},
+    ]
+}
+
+
+class Beside(nn.Module):
+    """The network with an adapter beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+        self.adapter = nn.Linear(5, 3).double()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + self.adapter(x)
+
+
+def on_rank_isolated(make_context: Any, groups: Any, content: float) -> Any:
+    context = make_context(exp_conf={"governance": {**POLICY, **ISOLATED}})
+    rank = context.distributed.rank
+    model = context.wrap_model(Beside())
+    optimizer = context.wrap_optimizer(torch.optim.AdamW(model.parameters(), lr=0.05))
+    context._check_ready()
+    for index in range(STEPS):
+        names, x, y = part(index, rank, groups)
+        for place, name in enumerate(names):
+            if name == "partner":
+                x[place] = content
+        context._source_of = names.__getitem__
+        context._begin_batch(index, 0, index == 0, False, list(range(len(names))))
+        context.backward(losses_of(model, x, y))
+        context.step_optimizer(optimizer)
+        context._end_batch(None)
+    bare = getattr(model, "module", model)
+    return flat(bare.inner), flat(bare.adapter)
+
+
+@pytest.mark.parametrize("groups", [SKEWED, (["partner"] * 3, ["trusted"] * 4)], ids=["mixed", "on one rank alone"])
+def test_t5_ranks_train_the_same_whatever_an_isolated_source_holds(ranks, groups):
+    first, other = (ranks.run("on_rank_isolated", groups, content) for content in (1.0, 1e6))
+    assert first[0] == first[1]
+    assert first[0][0] == other[0][0]
+    assert first[0][1] != other[0][1]

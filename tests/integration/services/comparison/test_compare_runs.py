@@ -14,6 +14,7 @@ from detlab.schemas.wire import GrantRequest
 from detlab.schemas.wire.comparison import MOST_CURVE_TRIALS, MOST_RUNS, RunComparison
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.comparison import comparison as runs
+from detlab_hub.services.comparison import metrics
 from detlab_hub.services.comparison.comparison import RunComparisons
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
@@ -110,11 +111,11 @@ async def test_metrics_are_chosen_by_name_and_parts_have_all_rows(place: Compare
 async def test_of_thousands_of_metrics_those_of_the_validation_are_there_first(place: Compared, monkeypatch) -> None:
     """Each trial has as many as fit, and the table says how many are left out."""
     whole = await place.compare(trials=place.trials)
-    monkeypatch.setattr(runs, "MOST_SUMMARIES", 3)
+    monkeypatch.setattr(metrics, "MOST_SUMMARIES", 3)
     assert [row for row in (await place.compare(trials=place.trials)).metrics if row.group == "validation"] == [
         row for row in whole.metrics if row.group == "validation"
     ]
-    monkeypatch.setattr(runs, "MOST_METRICS", 1)
+    monkeypatch.setattr(metrics, "MOST_METRICS", 1)
     few = await place.compare(trials=place.trials)
     assert [row.name for row in few.metrics] == ["loss"]
     assert few.metrics_left_out == len(whole.metrics) - 1
@@ -176,11 +177,11 @@ async def test_for_an_experiment_with_seeds_the_point_with_the_best_mean_stands(
 async def test_bounds(place: Compared) -> None:
     service = place.world.services[RunComparisons]
     for wrong in ([], range(1, MOST_RUNS + 2)):
-        with pytest.raises(ConfigError, match=rf"name 1 to {MOST_RUNS} trials and experiments"):
+        with pytest.raises(ConfigError, match=rf"name 1 to {MOST_RUNS} trials, experiments and runs"):
             await service.compare(ALICE, list(wrong))
         with pytest.raises(ConfigError, match="nothing to compare"):
             await service.code(ALICE, list(wrong))
-    with pytest.raises(ConfigError, match=f"name 1 to {MOST_CURVE_TRIALS} trials"):
+    with pytest.raises(ConfigError, match=f"name 1 to {MOST_CURVE_TRIALS} trials and runs"):
         await service.curves(ALICE, list(range(1, MOST_CURVE_TRIALS + 2)))
     twice = await place.compare(trials=[place.trials[0]] * 60)
     assert len(twice.runs) == 1, "each run counts once"

@@ -9,6 +9,7 @@ from services_scripted import ALICE, config, training
 from sqlalchemy import select
 
 from detlab.schemas.wire import CreateExperiment, SteerSearch
+from detlab_hub.core.searchers import RULES
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.services.experiments.suggestions import Suggestions
@@ -62,7 +63,7 @@ async def test_trials_queue_without_a_point_that_is_drawn_when_they_are_placed(m
     told = await journal(world, made.id)
     kinds = [event["type"] for event, _ in told]
     assert kinds.count("trial_placed") == 20
-    assert told[0][0] == {"type": "started", "rules": 1}
+    assert told[0][0] == {"type": "started", "rules": RULES}
     asked = [one for _, decisions in told for one in decisions if one["type"] == "suggest"]
     assert sum(one["count"] for one in asked) == 14, "6 startup trials are random, the others are suggested"
 

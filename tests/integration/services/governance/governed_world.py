@@ -9,8 +9,12 @@ from services_scripted import DIGEST, config
 from detlab.governance import Plan, Policy, TrainedParameter, compile_policy
 from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
+from detlab.schemas.wire.governance.attestation import PreflightReport
+from detlab.schemas.wire.governance.capabilities import ENFORCED
 from detlab.schemas.wire.governance.evidence import METADATA_KEY, RecordMatrix, VerifyCheckpoint
+from detlab_hub.core.scheduling import Pools, read_pools
 from detlab_hub.services.governance.evidence import SignedEvidence
+from detlab_hub.services.governance.preflights import Preflights
 from detlab_hub.services.ingest.tasks import Tasks
 
 POLICY: dict[str, Any] = {
@@ -19,6 +23,14 @@ POLICY: dict[str, Any] = {
     "rules": [{"source": "*", "layers": ".*", "scale": 1.0}, {"source": "web", "layers": "body", "scale": 0.0}],
 }
 ROSTER = "sha256:" + "5" * 64
+CODE = "sha256:" + "c" * 64
+
+
+def declared(**said: Any) -> Pools:
+    """The default pool, which enforces what its operator says, without an attestation."""
+    pools, errors = read_pools({"default": {"governance": said or {"levels": ["direct"], "attestation": False}}})
+    assert not errors
+    return pools
 
 
 def idle(launch):
@@ -46,6 +58,12 @@ class GovernedTrialDouble:
         await self.world.services[SignedEvidence].record_matrix(
             self.task.caller, RecordMatrix(matrix=self.plan.matrix.body())
         )
+
+    async def preflight(self, **more: Any) -> list[tuple[str, str]]:
+        """Report what was found before the first step; return codes and messages."""
+        report = PreflightReport(**{"version": "1", "code": [CODE], "enforces": sorted(ENFORCED), "layers": 2, **more})
+        reply = await self.world.services[Preflights].report(self.task.caller, report)
+        return [(one.code, one.message) for one in reply.refusals]
 
     def segment(self, parent: str | None, first: int, **more: Any) -> dict[str, Any]:
         return {
@@ -87,6 +105,7 @@ class GovernedTrialDouble:
 
 async def governed_trial(make_world, block: dict[str, Any] = POLICY, **settings: Any) -> GovernedTrialDouble:
     """Start a master with one governed trial that runs, and has recorded its matrix."""
+    settings.setdefault("pools", declared())
     world = await make_world(idle, **settings)
     await world.add_agent(slots=4)
     return await another_trial(world, block)
@@ -100,4 +119,5 @@ async def another_trial(world: Any, block: dict[str, Any], **more: Any) -> Gover
     (new,) = set(agent.tasks) - before
     double = GovernedTrialDouble(world, agent.tasks[new], block)
     await double.record()
+    await double.preflight()
     return double

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from governed_world import POLICY, idle
+from governed_world import POLICY, declared, idle
 from services_scripted import ALICE, config
 from sqlalchemy import update
 from tornado.httpserver import HTTPServer
@@ -112,7 +112,7 @@ class LiveTrial:
 @pytest.fixture
 async def live(make_world: Any, tmp_path: Path) -> AsyncIterator[LiveTrial]:
     storage = {"type": "directory", "container_path": str(tmp_path / "saved")}
-    world = await make_world(idle)
+    world = await make_world(idle, pools=declared())
     agent = await world.add_agent()
     await world.submit(config(governance=POLICY, checkpoint_storage=storage))
     await world.steps(2)

@@ -7,7 +7,7 @@ import math
 import pytest
 from services_scripted import ALICE, ROOT, config, deaf, report, training
 
-from detlab.client.facts import without_result
+from detlab.client.facts import diverged, without_result
 from detlab.schemas.wire import ExperimentState, FailureView, TrialState, TrialView
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.experiments.experiments import Experiments
@@ -167,6 +167,40 @@ async def test_secrets_of_the_config_are_masked_in_the_card(make_world):
     card = (await world.finish(made.id)).failure
     assert card.message == "PermissionError: ******** was refused"
     assert card.log_tail[0] == "<b>connecting with ********</b> and ********, not 12345"
+
+
+LATE = "NaN or an infinite value of 'loss'; the best value is from before"
+
+
+@pytest.mark.parametrize(
+    ("ends", "warning"),
+    [
+        (
+            [math.nan, math.inf],
+            f"all 2 trials ended with {LATE}",
+        ),
+        ([math.nan, 0.5], "1 of 2 trials ended with NaN or an infinite value of 'loss'"),
+        ([-math.inf], f"its trial ended with {LATE}"),
+        ([0.5, 0.25], None),
+    ],
+)
+async def test_a_search_whose_trials_diverge_after_better_values_says_so(make_world, ends, warning):
+    """Six trials that all ended in NaN were a green "completed": their curves had begun well."""
+    left = iter(ends)
+
+    def script(launch):
+        yield report(1, loss=1.0)
+        yield report(2, loss=next(left))
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent(slots=2)
+    made = await world.submit(config({"name": "random", "metric": "loss", "max_trials": len(ends)}))
+    view = await world.finish(made.id)
+    assert (view.state, view.best.value <= 1.0) == (ExperimentState.COMPLETED, True)
+    assert view.warnings == ([] if warning is None else [warning])
+    assert without_result(view) is None
+    assert diverged(view) == (None if warning is None or "1 of 2" in warning else warning)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -14,8 +14,8 @@ from detlab.errors import Conflict
 from detlab.schemas.wire.registry import MoveLabel, RemoveLabel
 from detlab_hub.services.base.outgoing import Allowed, Outgoing
 from detlab_hub.services.base.settings import Webhook
-from detlab_hub.services.notify import webhooks
-from detlab_hub.services.notify.webhooks import Webhooks
+from detlab_hub.services.notify import outbox
+from detlab_hub.services.notify.outbox import WebhookSender
 from detlab_hub.services.registry.labels import Labels
 from detlab_hub.store.tables import WebhookRow
 
@@ -53,7 +53,7 @@ async def told(place, monkeypatch):
     await place.register(0)
     await place.register(1)
     receiver = Receiver()
-    return place, receiver, Webhooks(place.services.context, calling(receiver))
+    return place, receiver, WebhookSender(place.services.context, calling(receiver))
 
 
 async def pending(place) -> int:
@@ -143,11 +143,11 @@ async def test_moves_are_told_in_their_order_also_after_one_was_not_taken(told) 
 
 async def test_a_receiver_that_is_away_holds_up_no_other(told, monkeypatch) -> None:
     place, receiver, _ = told
-    monkeypatch.setattr(webhooks, "BATCH", 2)
+    monkeypatch.setattr(outbox, "BATCH", 2)
     other = Webhook("https://fine.example/", ("model.*",))
     object.__setattr__(place.services.settings, "webhooks", (HOOK, other))
     receiver.away = {"ops.example"}
-    hooks = Webhooks(place.services.context, calling(receiver))
+    hooks = WebhookSender(place.services.context, calling(receiver))
     for version in (1, 2, 1, 2):
         await place.services[Labels].move(ALICE, "digits", "production", MoveLabel(version=version))
     while await hooks.step():
@@ -162,7 +162,7 @@ async def test_a_receiver_that_is_gone_for_days_is_given_up(told) -> None:
     receiver.answers = [0]
     await place.services[Labels].move(ALICE, "digits", "production", MoveLabel(version=1))
     await hooks.step()
-    place.world.now += webhooks.GIVEN_UP_AFTER + 1.0
+    place.world.now += outbox.GIVEN_UP_AFTER + 1.0
     await hooks.step()
     assert await pending(place) == 0
 
@@ -171,7 +171,7 @@ async def test_what_is_no_longer_configured_is_dropped(told) -> None:
     place, receiver, _ = told
     await place.services[Labels].move(ALICE, "digits", "production", MoveLabel(version=1))
     object.__setattr__(place.services.settings, "webhooks", ())
-    hooks = Webhooks(place.services.context, calling(receiver))
+    hooks = WebhookSender(place.services.context, calling(receiver))
     await hooks.step()
     assert receiver.heard == []
     assert await pending(place) == 0

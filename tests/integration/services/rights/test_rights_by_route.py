@@ -26,12 +26,14 @@ from detlab_hub.services import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.services.base.callers import ADMIN, READ, WRITE, HubCaller
 from detlab_hub.store.queries import rights, workspaces
 from detlab_hub.store.tables import (
+    AlertRuleRow,
     ArtifactRow,
     ArtifactVersionRow,
     BookmarkRow,
     CheckpointRow,
     ExperimentRow,
     GrantRow,
+    HookRow,
     LabelMoveRow,
     MemberRow,
     ModelGrantRow,
@@ -39,6 +41,7 @@ from detlab_hub.store.tables import (
     ProjectRow,
     SigningKeyRow,
     TaskRow,
+    TemplateRow,
     TrackedRunRow,
     TrackedWriterRow,
     TrialRow,
@@ -254,6 +257,10 @@ def objects(s: Any, bookmarked_by: str = "zoe") -> dict[str, str]:
     s.add(run)
     s.flush()
     s.add(TrackedWriterRow(run_id=run.id, name="zzz"))
+    hook = HookRow(owner="alice", name=f"h{number}", url="https://93.184.216.34/")
+    rule = AlertRuleRow(owner="alice", kind="completed")
+    s.add_all([hook, rule])
+    s.flush()
     s.add(SigningKeyRow(id=f"{number:064x}", public_key=f"{number:064x}"))
     artifact = ArtifactRow(name=f"a{number}", kind="dataset", owner="alice", workspace_id=place.id, last_version=1)
     s.add(artifact)
@@ -285,6 +292,8 @@ def objects(s: Any, bookmarked_by: str = "zoe") -> dict[str, str]:
         "job_id": str(experiment.id),
         "digest": DIGEST,
         "agent_id": "nobody",
+        "webhook": str(hook.id),
+        "alert_rule": str(rule.id),
         "workspace": str(place.id),
         "project": str(project.id),
     }
@@ -355,6 +364,8 @@ async def ask(world: Any, client: httpx.AsyncClient, action: str, route: str, na
         body = {**body, "experiments": [int(ids["experiment_id"])]}
     if action == "tracked_run.begin":
         body = {"key": f"k{next(NUMBERS)}", "project": f"{ids['workspace']}/{ids.get('project_name', 'digits')}"}
+    if action in LAID:
+        body, QUERIES[action] = LAID[action](world, ids, getattr(ASKERS[name].who, "name", "nobody"))
     if "register" in action:
         body = {"checkpoint": ids["uuid"]}
     if action == "trash.empty":
@@ -371,6 +382,28 @@ async def ask(world: Any, client: httpx.AsyncClient, action: str, route: str, na
         headers["Content-Type"] = "application/octet-stream"
     sent = None if content or verb == "DELETE" else body
     return await client.request(one.verb, one.path, headers=headers, params=params, json=sent, content=content)
+
+
+def _template(world: Any, ids: dict[str, str], asker: str) -> tuple[Any, Any]:
+    """Make a template that the asker has made in the workspace: to change that of others takes its admin."""
+    name = f"t{next(NUMBERS)}"
+    row = TemplateRow(workspace_id=int(ids["workspace"]), key=name, name=name, owner=asker)
+    world.store.write_sync(lambda s: s.add(row))
+    return {"name": f"new{name}", "workspace": ids["workspace"], "config": {}}, {"name": f"{ids['workspace']}:{name}"}
+
+
+def _policy(world: Any, ids: dict[str, str], asker: str) -> tuple[Any, Any]:
+    which = {"workload": "experiment", "workspace": ids["workspace"]}
+    return which, which
+
+
+LAID = {
+    "template.set": lambda *where: (_template(*where)[0], None),
+    "template.remove": _template,
+    "config_policy.set": lambda *where: (_policy(*where)[0], None),
+    "config_policy.remove": _policy,
+}
+"""Actions on what a workspace lays under or over configs, which it names itself: (body, query)."""
 
 
 def changing(ids: dict[str, str]) -> list[Asked]:

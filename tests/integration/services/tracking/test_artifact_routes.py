@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +25,7 @@ from detlab_hub.store.tables import (
     ArtifactRow,
     ArtifactVersionRow,
     CheckpointRow,
+    DeletedArtifactLinkRow,
     ExperimentRow,
     StorageQuotaRow,
 )
@@ -276,7 +278,7 @@ async def test_a_trial_logs_and_uses_artifacts_of_its_owner_and_no_run_of_others
         f"experiment:{trial.experiment}",
     }
     status, said = await alice.refused("DELETE", "artifacts/raw/versions/1")
-    assert (status, "1 runs use it" in said) == (409, True)
+    assert (status, "a run uses it" in said) == (409, True)
     await alice.ask("DELETE", "artifacts/raw/versions/1", force=True)
 
 
@@ -300,6 +302,41 @@ async def test_lineage_leads_in_both_directions_up_to_a_version_of_a_model(door:
     up = await alice.ask("GET", "models/classifier/versions/1/lineage")
     edges = {(one["source"], one["label"], one["target"]) for one in up["edges"]}
     assert (f"trial:{trial.id}", "uses", "artifact:raw:v1") in edges
+
+
+@pytest.mark.parametrize("what", ["artifacts/sorted", "artifacts/sorted/versions/1"])
+async def test_lineage_goes_on_saying_what_was_used_after_it_is_deleted(
+    door: Any, alice: Artist, bob: Artist, what: str
+) -> None:
+    """A model that had used a deleted version looked as if it had been made from nothing."""
+    await door.world.workspace("vision", bob="viewer")
+    await alice.log("raw", workspace="vision")
+    first, second = await door.trial(), await door.trial()
+    cleaner, trainer = Artist(door, first.token), Artist(door, second.token)
+    await cleaner.ask("POST", "artifacts/raw/versions/1/use")
+    await cleaner.log("sorted", {"m": b"made"})  # in alice's personal workspace
+    await trainer.ask("POST", "artifacts/sorted/versions/1/use")
+    await trainer.log("model", workspace="vision")
+    await alice.ask("DELETE", what, force=True)
+    chain = {
+        (f"trial:{first.id}", "uses", "artifact:raw:v1"),
+        ("artifact:sorted:v1 (deleted)", "logged by", f"trial:{first.id}"),
+        (f"trial:{second.id}", "uses", "artifact:sorted:v1 (deleted)"),
+        ("artifact:model:v1", "logged by", f"trial:{second.id}"),
+    }
+    for end in ("raw", "model"):
+        drawn = await alice.ask("GET", f"artifacts/{end}/versions/1/lineage")
+        assert chain <= {(one["source"], one["label"], one["target"]) for one in drawn["edges"]}, end
+        seen = await bob.ask("GET", f"artifacts/alice%2F{end}/versions/1/lineage")
+        assert "sorted" not in json.dumps(seen)
+    for trial in (first, second):
+        await ended(door, trial)
+        await door.world.services[Experiments].delete(ALICE, trial.experiment)
+        stop = trial.experiment
+        door.world.store.write_sync(lambda s, at=stop: setattr(s.get_one(ExperimentRow, at), "event_files_due", None))
+    await door.world.services.tick()
+    kept = door.world.store.write_sync(lambda s: s.scalar(select(func.count()).select_from(DeletedArtifactLinkRow)))
+    assert kept == 0
 
 
 async def test_lineage_leaves_out_what_its_reader_may_not_see(door: Any, alice: Artist, bob: Artist) -> None:

@@ -304,6 +304,12 @@ async def test_a_run_is_listed_by_what_its_script_prints_and_named_by_how_that_b
         assert (reply.status_code, words in reply.text) == (status, True), reply.text
     theirs = await place.http("mallory").get("runs/basel")
     assert theirs.status_code == 404
+    drawn = "0123456789abcdef" * 2
+    await place.http().post("runs", json={"key": drawn, "writer": "a", "project": "digits"})
+    called = await place.get("runs/run-01234567")
+    assert (called["name"], called["key"]) == ("run-01234567", drawn), (
+        "a run without a name is called as its script is told"
+    )
 
 
 # --- who may do what

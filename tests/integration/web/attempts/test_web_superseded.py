@@ -185,6 +185,7 @@ def bodies_of(trial: int) -> dict[str, dict[str, Any]]:
         "POST task/checkpoints": {"json": commit},
         "POST task/checkpoints/{uuid}/verification": {"json": {"manifest_digest": DIGEST, "s_hash": DIGEST}},
         "PUT task/governance/matrix": {"json": {"matrix": MATRIX}},
+        "PUT task/governance/preflight": {"json": {"code": [DIGEST]}},
         "PUT task/metadata": {"json": {"who": "an attempt"}},
         "POST task/token": {},
         "PUT task/outputs/{name}": octets(b"x"),

@@ -33,6 +33,7 @@ FILES = (
     "runs/{run_id}/media/{object_id}/file",
     "runs/{run_id}/media/{object_id}/document",
     "runs/{run_id}/file",
+    "artifacts/{artifact}/versions/{version}/file",
 )
 
 

@@ -156,6 +156,7 @@ def _texts(world: World) -> list[Pair]:
         Pair(ADA, NONE_HELD_BACK),
         Pair(f"{ADA} experiment", f"{NONE_HELD_BACK} experiment"),
         Pair(f"ada/{ADA} workspace", f"ada/{NONE_HELD_BACK} workspace"),
+        Pair(f"ada/{ADA} workspace:{ADA} template", f"ada/{ADA} workspace:{NONE_HELD_BACK} template"),
         Pair(f"{ADA}-group", f"{NONE_HELD_BACK}-group"),
         Pair(f"{ADA}-metric", f"{NONE_HELD_BACK}-metric"),
         Pair(f"line of {ADA}", f"line of {NONE_HELD_BACK}"),
@@ -325,6 +326,7 @@ def test_both_tenants_own_what_the_walk_looks_for(cluster: Cluster, world: World
         with person(cluster, who) as client:
             shown = {one.route for one in walked(who.ids) if who.mark in ask(client, one, {"after": "0"})[1]}
         kinds = ("experiments", "trials", "tasks", "checkpoints", "jobs", "overview", "stream", "logs")
+        kinds += ("templates", "webhooks", "alerts", "alerts/rules")
         assert len(shown) >= 15, sorted(shown)
         assert [kind for kind in kinds if not any(kind in route for route in shown)] == []
 

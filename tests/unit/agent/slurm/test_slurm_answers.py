@@ -533,3 +533,24 @@ def test_each_node_of_a_trial_without_hyperparameters_asks_for_them(tmp_path: Pa
     (node,) = [word for word in shlex.split(script) if shlex.quote(sent) in word]
     assert shlex.split(node)[-3:] == [sent, "--exit-file", "$exit_file.$SLURM_PROCID"]
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_features_of_a_governed_pool_are_beside_the_users_and_the_operators_and_cannot_be_undone(
+    tmp_path: Path,
+) -> None:
+    def request(*operators: str, **slurm: object) -> tuple[str, ...]:
+        order = order_of(tmp_path, slurm, slurm_features=["governed", "vault"])
+        options = SlurmOptions(as_owner=False, arguments=operators)
+        return request_of(order, options, PurePosixPath("/shared"), "c", gpus=True).common
+
+    def last(words: tuple[str, ...]) -> str:
+        return [word for word in words if word.startswith("--constraint")][-1]
+
+    assert last(request()) == "--constraint=governed&vault"
+    words = request("--constraint=rack1", constraint="a100&vault", sbatch_args=["--constraint=nvlink"])
+    assert last(words) == "--constraint=a100&vault&nvlink&rack1&governed"
+    assert words[-1] == last(words), "the last one counts"
+    assert words.count("--constraint=nvlink") == 0
+    for odd in ("a100|governed", "[a100*1&governed*0]", "governed*1"):
+        with pytest.raises(SetupFailed, match=r"can only be features joined by &|slurm\.sbatch_args"):
+            request(constraint=odd)

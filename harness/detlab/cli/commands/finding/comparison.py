@@ -1,4 +1,4 @@
-"""`det experiment compare`: trials and experiments side by side."""
+"""`det experiment compare` and `det run compare`: trials, experiments and runs from anywhere side by side."""
 
 from __future__ import annotations
 
@@ -20,32 +20,35 @@ MOST_METRICS = 30
 _STATISTICS = ("best", "last", "min", "max")
 
 
+def _shared(command: Any) -> Any:
+    """Add the options that every comparison has."""
+    options = (
+        click.option("--metric", "metrics", metavar="NAME", multiple=True, help="Only this metric (repeatable)."),
+        click.option("--all", "every", is_flag=True, help="Also settings that are the same in all, and all metrics."),
+        click.option(
+            "--show",
+            "statistic",
+            type=click.Choice(_STATISTICS),
+            default="best",
+            show_default=True,
+            help="Which value of a metric: at the best validation, the last, the least, the greatest.",
+        ),
+        click.option("--no-code", is_flag=True, help="Do not compare the code."),
+        csv_option,
+        json_option,
+        pass_invocation,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @click.command()
-@click.argument("ids", metavar="ID...", type=click.IntRange(0), nargs=-1, required=True, shell_complete=experiment_ids)
+@click.argument("ids", metavar="ID...", type=click.IntRange(0), nargs=-1, shell_complete=experiment_ids)
 @click.option("--trials", is_flag=True, help="The ids are those of trials, not of experiments.")
-@click.option("--metric", "metrics", metavar="NAME", multiple=True, help="Only this metric (repeatable).")
-@click.option("--all", "every", is_flag=True, help="Also settings that are the same in all of them, and all metrics.")
-@click.option(
-    "--show",
-    "statistic",
-    type=click.Choice(_STATISTICS),
-    default="best",
-    show_default=True,
-    help="Which value of a metric: at the best validation, the last, the least, the greatest.",
-)
-@click.option("--no-code", is_flag=True, help="Do not compare the code.")
-@csv_option
-@json_option
-@pass_invocation
-def compare(
-    invocation: Invocation,
-    ids: tuple[int, ...],
-    trials: bool,
-    metrics: tuple[str, ...],
-    every: bool,
-    statistic: str,
-    no_code: bool,
-) -> None:
+@click.option("--run", "runs", metavar="RUN", multiple=True, help="A run that no cluster started beside (repeatable).")
+@_shared
+def compare(invocation: Invocation, ids: tuple[int, ...], trials: bool, runs: tuple[str, ...], **asked: Any) -> None:
     """Show experiments, or trials, side by side: settings that differ, metrics, config and code.
 
     For an experiment its best trial stands; where its search trains points with several seeds, the point with the best
@@ -56,11 +59,53 @@ def compare(
       det experiment compare 12 15
       det e compare 12 15 --metric accuracy --show max
       det e compare --trials 101 102 103 --csv > runs.csv
+      det e compare 12 --run my-laptop-run
     """
+    if not ids and not runs:
+        raise click.UsageError("name experiments, or trials with --trials: det experiment compare 12 15")
     experiments, chosen = ((), ids) if trials else (ids, ())
+    _compare(invocation, experiments, chosen, runs, **asked)
+
+
+@click.command("compare")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--trial", "trials", metavar="ID", type=click.IntRange(0), multiple=True, help="A trial beside.")
+@click.option("--experiment", "experiments", metavar="ID", type=click.IntRange(0), multiple=True, help="One beside.")
+@_shared
+def compare_runs(
+    invocation: Invocation,
+    runs: tuple[str, ...],
+    trials: tuple[int, ...],
+    experiments: tuple[int, ...],
+    **asked: Any,
+) -> None:
+    """Show runs that no cluster started side by side, and beside trials and experiments: settings and metrics.
+
+    A run is named by its id, by the key of one of your own, or by how one of these begins.
+
+    \b
+    Examples:
+      det run compare baseline wider
+      det run compare 3f9a1b2c --trial 101 --metric accuracy
+    """
+    _compare(invocation, experiments, trials, runs, **asked)
+
+
+def _compare(
+    invocation: Invocation,
+    experiments: Sequence[int],
+    trials: Sequence[int],
+    runs: Sequence[str],
+    *,
+    metrics: Sequence[str],
+    every: bool,
+    statistic: str,
+    no_code: bool,
+) -> None:
     session = invocation.client.session
-    found = session.run(comparison.compare(experiments, chosen, metrics=metrics))
-    code = CodeComparison() if no_code else session.run(comparison.code(experiments, chosen))
+    found = session.run(comparison.compare(experiments, trials, runs, metrics=metrics))
+    no_code = no_code or not (experiments or trials)
+    code = CodeComparison() if no_code else session.run(comparison.code(experiments, trials))
     if invocation.as_json:
         say_json({**plain(found), "code": plain(code)})
         return
@@ -77,12 +122,12 @@ def compare(
 
 def _absent(found: RunComparison) -> list[str]:
     """Say what is not there, by its ids alone."""
-    lists = ("trial", found.absent_trials), ("experiment", found.absent_experiments)
-    return [f"{kind} {', '.join(map(str, ids))}: not there, or not yours to see" for kind, ids in lists if ids]
+    lists = ("trial", found.absent_trials), ("experiment", found.absent_experiments), ("run", found.absent_runs)
+    return [f"{kind} {clean(', '.join(map(str, ids)))}: not there, or not yours to see" for kind, ids in lists if ids]
 
 
 def _print(found: RunComparison, code: CodeComparison | None, statistic: str, *, every: bool, same: bool) -> None:
-    names = [f"{run.kind} {run.id}" for run in found.runs]
+    names = [run.title for run in found.runs]
     shown = found.metrics if every else found.metrics[:MOST_METRICS]
     if wants_csv():
         rows = [*_facts(found.runs), *_settings(found.hyperparameters, same=True), *_values(shown, statistic)]

@@ -138,26 +138,45 @@ def edit(invocation: Invocation, name: str, new_name: str | None, description: s
 @click.option("--pool", metavar="POOL", help="The resource pool; empty removes it.")
 @click.option("--storage", metavar="YAML", help="`checkpoint_storage` as in a config; empty removes it.")
 @click.option("--environment", metavar="YAML", help="`environment` as in a config (administrators of the cluster).")
+@click.option(
+    "--task-container-defaults",
+    "containers",
+    metavar="YAML",
+    help="Such as shm_size, bind_mounts and startup_hook (administrators of the cluster).",
+)
+@click.option("--template", metavar="NAME", help="One of its templates, under each experiment; empty removes it.")
 @json_option
 @pass_invocation
 def set_defaults(
-    invocation: Invocation, name: str, pool: str | None, storage: str | None, environment: str | None
+    invocation: Invocation,
+    name: str,
+    *,
+    pool: str | None,
+    storage: str | None,
+    environment: str | None,
+    containers: str | None,
+    template: str | None,
 ) -> None:
     """Set what a workspace gives to what is submitted into it (its admins). A config's own values come first.
 
-    What is not named stays. Admins of a workspace name a pool, and a bucket of S3 or Google Cloud; other storages and
-    the environment are for administrators of the cluster, as they decide what runs as the members.
+    What is not named stays. Admins of a workspace name a pool, a bucket of S3 or Google Cloud, and a template that
+    decides nothing else of the kind; other storages, the environment and the defaults of containers are for
+    administrators of the cluster, as they decide what runs as the members.
 
     \b
     Examples:
       det workspace set-defaults vision --pool a100
       det w set-defaults vision --storage '{type: s3, bucket: vision-checkpoints}'
+      det w set-defaults vision --template standard
     """
-    if pool is None and storage is None and environment is None:
-        raise click.UsageError("name at least one: --pool, --storage or --environment")
+    blocks = {"checkpoint_storage": storage, "environment": environment, "task_container_defaults": containers}
+    if all(one is None for one in (pool, template, *blocks.values())):
+        options = "--pool, --storage, --environment, --task-container-defaults or --template"
+        raise click.UsageError(f"name at least one: {options}")
     found = invocation.client.get_workspace(name)
-    changes: dict[str, Any] = {} if pool is None else {"resource_pool": pool}
-    for key, text in (("checkpoint_storage", storage), ("environment", environment)):
+    said = {"resource_pool": pool, "template": template}
+    changes: dict[str, Any] = {key: text for key, text in said.items() if text is not None}
+    for key, text in blocks.items():
         if text is not None:
             changes[key] = _block(text, key)
     found.set_defaults(**{**found.view.defaults.model_dump(), **changes})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from detlab.cli.commands.finding.comparison import compare_runs
 from detlab.cli.commands.runs.media import media
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
@@ -13,7 +14,7 @@ from detlab.cli.output.unknown_names import no_such_name
 from detlab.client.operations.runs import runs
 from detlab.schemas.wire.runs import RunView
 
-COMMANDS = {"run": "Runs that no cluster started: list, describe, metrics, media, logs, delete, undelete."}
+COMMANDS = {"run": "Runs that no cluster started: list, describe, compare, metrics, media, logs, delete, undelete."}
 _STATUSES = ("RUNNING", "FINISHED", "FAILED", "KILLED")
 _SHOWN = 3
 """Metrics of a run in a list."""
@@ -35,6 +36,7 @@ def run() -> None:
 
 
 run.add_command(media)
+run.add_command(compare_runs)
 
 
 @run.command(name="list")

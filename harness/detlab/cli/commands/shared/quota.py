@@ -8,10 +8,19 @@ import click
 
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import moment, say, size, table
+from detlab.cli.output.printing import clean, moment, say, size, table
 from detlab.client.operations import jobs, quotas
 from detlab.schemas.expconf.blocks.environment import parse_size
-from detlab.schemas.jobwire import MOST_BYTES, MOST_SLOTS, QuotaKind, QuotaList, QuotaView, StorageQuotaView
+from detlab.schemas.jobwire import (
+    COST_ONLY,
+    MOST_BYTES,
+    MOST_COST,
+    MOST_SLOTS,
+    QuotaKind,
+    QuotaList,
+    QuotaView,
+    StorageQuotaView,
+)
 
 COMMANDS = {
     "limits": "Limits of users, and who is at or near one.",
@@ -72,9 +81,17 @@ class _Size(click.ParamType[int]):
 @click.option("--user", metavar="U", help="A user of the Hub.")
 @click.option("--group", metavar="G", help="A group of the Hub; its users share the quota.")
 @click.option("-w", "--workspace", metavar="W", help="A workspace: all that lies in it shares the quota of slots.")
+@click.option("--project", metavar="ID", help="A project, for --cost.")
+@click.option("--experiment", metavar="ID", help="An experiment, for --cost.")
 @click.option("--slots", type=click.IntRange(0, MOST_SLOTS), metavar="N", help="Maximum held at a time.")
 @click.option(
     "--storage", type=_Size(), metavar="SIZE", help="Maximum of checkpoints, code and outputs kept, such as 500GB."
+)
+@click.option(
+    "--cost",
+    type=click.FloatRange(0, MOST_COST),
+    metavar="AMOUNT",
+    help="Maximum cost: of a user or a project in a month (UTC), of an experiment in all.",
 )
 @json_option
 @pass_invocation
@@ -83,14 +100,18 @@ def set_quota(
     user: str | None,
     group: str | None,
     workspace: str | None,
+    project: str | None,
+    experiment: str | None,
     slots: int | None,
     storage: int | None,
+    cost: float | None,
 ) -> None:
     """Limit the slots that a user, a group or a workspace may hold, or the bytes that users keep.
 
     Only administrators can. Effective immediately. Running tasks are not stopped, and nothing is deleted. Above a
     quota of slots, no new task of the user, the group or the workspace starts until enough are free. A user above that
-    of storage cannot submit new experiments; running trials go on storing checkpoints.
+    of storage cannot submit new experiments; running trials go on storing checkpoints. At a cap of cost, experiments
+    are paused with what they saved, and nothing new starts; notebooks go on.
 
     \b
     Examples:
@@ -98,21 +119,30 @@ def set_quota(
       det quota set --user ada --storage 500GB
       det quota set --group vision --slots 0
       det quota set --workspace ada/vision --slots 16
+      det quota set --user ada --cost 500
+      det quota set --experiment 12 --cost 40
     """
-    kind, name = _whose(user, group, workspace)
-    if slots is None and storage is None:
-        raise click.UsageError("name at least one: --slots N or --storage SIZE")
+    kind, name = _whose(user, group, workspace, project, experiment)
+    if slots is None and storage is None and cost is None:
+        raise click.UsageError("name at least one: --slots N, --storage SIZE or --cost AMOUNT")
+    if kind in COST_ONLY and (slots is not None or storage is not None):
+        raise click.UsageError(f"--{kind} goes with --cost alone")
+    if kind in ("group", "workspace") and cost is not None:
+        raise click.UsageError("--cost goes with --user, --project or --experiment")
     if workspace is not None and storage is not None:
         raise click.UsageError("a workspace has a quota of slots alone; --storage is for users and groups")
-    _show(invocation, invocation.client.session.run(quotas.set_quota(kind, name, slots, storage=storage)))
+    _show(invocation, invocation.client.session.run(quotas.set_quota(kind, name, slots, storage=storage, cost=cost)))
 
 
 @quota.command()
 @click.option("--user", metavar="U", help="A user of the Hub.")
 @click.option("--group", metavar="G", help="A group of the Hub.")
 @click.option("-w", "--workspace", metavar="W", help="A workspace.")
+@click.option("--project", metavar="ID", help="A project.")
+@click.option("--experiment", metavar="ID", help="An experiment.")
 @click.option("--slots", "what", flag_value="slots", help="Only that of slots.")
 @click.option("--storage", "what", flag_value="storage", help="Only that of storage.")
+@click.option("--cost", "what", flag_value="cost", help="Only the cap of cost.")
 @json_option
 @pass_invocation
 def remove(
@@ -120,9 +150,11 @@ def remove(
     user: str | None,
     group: str | None,
     workspace: str | None,
-    what: Literal["slots", "storage"] | None,
+    project: str | None,
+    experiment: str | None,
+    what: Literal["slots", "storage", "cost"] | None,
 ) -> None:
-    """Remove a quota (administrators), that of slots and that of storage.
+    """Remove a quota (administrators): that of slots, that of storage, and the cap of cost.
 
     \b
     Examples:
@@ -130,21 +162,50 @@ def remove(
       det quota remove --user ada --storage
       det quota remove --workspace ada/vision
     """
-    kind, name = _whose(user, group, workspace)
+    kind, name = _whose(user, group, workspace, project, experiment)
     _show(invocation, invocation.client.session.run(quotas.remove_quota(kind, name, what)))
 
 
-def _whose(user: str | None, group: str | None, workspace: str | None) -> tuple[QuotaKind, str]:
+def _whose(
+    user: str | None, group: str | None, workspace: str | None, project: str | None, experiment: str | None
+) -> tuple[QuotaKind, str]:
     given: list[tuple[QuotaKind, str | None]] = [("user", user), ("group", group), ("workspace", workspace)]
+    given += [("project", project), ("experiment", experiment)]
     named: list[tuple[QuotaKind, str]] = [(kind, name) for kind, name in given if name is not None]
     if len(named) != 1:
-        raise click.UsageError("name exactly one: --user U, --group G or --workspace W")
+        raise click.UsageError("name exactly one: --user U, --group G, --workspace W, --project ID or --experiment ID")
     return named[0]
 
 
 def _show(invocation: Invocation, found: QuotaList) -> None:
-    if invocation.answered([*found.items, *found.storage, *found.workspaces], "No quotas."):
+    if invocation.answered([*found.items, *found.storage, *found.workspaces, *found.costs], "No quotas."):
         return
+    if found.items or found.storage or found.workspaces:
+        _show_amounts(found)
+    if found.costs:
+        _show_caps(found)
+
+
+def _show_caps(found: QuotaList) -> None:
+    """Print the caps of cost."""
+    rows = [
+        (
+            one.kind,
+            one.name,
+            f"{one.used:.2f}",
+            f"{one.cost:g}",
+            "in all" if one.kind == "experiment" else "this month",
+            "reached" if one.reached else "",
+            one.set_by,
+            moment(one.set_at),
+        )
+        for one in found.costs
+    ]
+    cap = f"Cap ({clean(found.currency)})" if found.currency else "Cap"
+    table(("Of", "Name", "Cost", cap, "Counts", "", "Set by", "Since"), rows, right=("Cost", cap))
+
+
+def _show_amounts(found: QuotaList) -> None:
     slots = {(item.kind, item.name): item for item in found.items}
     stored = {(item.kind, item.name): item for item in found.storage}
     # Users first, as each list has them.

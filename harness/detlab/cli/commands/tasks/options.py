@@ -44,6 +44,8 @@ class TaskOptions:
     workspace: str | None = None
     project: str | None = None
     project_id: int | None = None
+    template: str | None = None
+    """A template of the master that is laid under the config."""
     spread: bool | None = None
     """Whether its slots may be on several nodes, unless the config says."""
 
@@ -162,6 +164,7 @@ _OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--resource-pool", "pool", metavar="POOL", help="Resource pool."),
     click.option("--priority", type=int, metavar="N", help="1 to 99; lower goes first."),
     click.option("--config-file", metavar="FILE", help="YAML file with the task's config; `-` is standard input."),
+    click.option("--template", metavar="NAME", help="A template of the master: det template list."),
     click.option(
         "-c", "--config", "overrides", multiple=True, metavar="K=V", help="Set a key: resources.slots=2 (repeatable)."
     ),

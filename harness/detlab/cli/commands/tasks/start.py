@@ -48,6 +48,7 @@ def submit(
             name=options.name,
             experiment_ids=experiment_ids,
             trial_ids=trial_ids,
+            template=options.template,
             source={"client": group_of(kind)},
             progress=progress,
         )
@@ -59,7 +60,7 @@ def submit(
 
 
 def tell_given(given: Iterable[GivenView]) -> None:
-    """Print on standard error which values the workspace gives."""
+    """Print on standard error which values template, workspace, pool, cluster and policies give."""
     for one in given:
         note(clean(f"{one.path}: {one_line(one.value)} (from {one.source})"))
 

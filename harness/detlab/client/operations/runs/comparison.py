@@ -11,35 +11,48 @@ from pydantic import BaseModel
 from detlab.client.ordering import several
 from detlab.client.transport.calls import Call, Flow, model
 from detlab.errors import Conflict
-from detlab.schemas.wire import SeriesView
-from detlab.schemas.wire.comparison import MOST_CURVE_TRIALS, CodeComparison, RunComparison, RunCurves
+from detlab.schemas.wire.comparison import MOST_CURVE_TRIALS, CodeComparison, ComparedSeries, RunComparison, RunCurves
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def compare(
-    experiments: Collection[int] = (), trials: Collection[int] = (), *, metrics: Iterable[str] = ()
+    experiments: Collection[int] = (),
+    trials: Collection[int] = (),
+    runs: Collection[str] = (),
+    *,
+    metrics: Iterable[str] = (),
 ) -> Flow[RunComparison]:
     """Fetch runs side by side, all parts as one.
 
     Args:
         experiments: Experiments, for which their best trials stand.
         trials: Trials.
+        runs: Runs that no cluster started: ids, or keys of one's own.
         metrics: Names of metrics; none: all.
     """
-    params = {**_runs(experiments, trials), "metric": _texts(metrics)}
+    params = {**_runs(experiments, trials), "runs": _texts(runs), "metric": _texts(metrics)}
     lists = ("runs", "hyperparameters", "config", "metrics")
     return (yield from _whole("comparison", RunComparison, lists, params))
 
 
 def curves(
-    trials: Collection[int], *, names: Iterable[str] = (), group: str | None = None, max_points: int = 500
-) -> Flow[list[SeriesView]]:
-    """Fetch the curves of trials; what may not be read is left out."""
-    found: list[SeriesView] = []
-    ids = list(trials)
-    for first in range(0, len(ids), MOST_CURVE_TRIALS):
-        asked = {"trials": _ids(ids[first : first + MOST_CURVE_TRIALS]), "group": group, "name": _texts(names)}
+    trials: Collection[int],
+    runs: Collection[str] = (),
+    *,
+    names: Iterable[str] = (),
+    group: str | None = None,
+    max_points: int = 500,
+) -> Flow[list[ComparedSeries]]:
+    """Fetch the curves of trials, and of runs that no cluster started; what may not be read is left out."""
+    found: list[ComparedSeries] = []
+    left, beside = list(trials), list(runs)
+    while left or beside:
+        # Runs come with the first trials, whose searches say which of their metrics is compared with which.
+        there, beside = beside[:MOST_CURVE_TRIALS], beside[MOST_CURVE_TRIALS:]
+        room = MOST_CURVE_TRIALS - len(there)
+        here, left = left[:room], left[room:]
+        asked = {"trials": _ids(here), "runs": _texts(there), "group": group, "name": _texts(names)}
         part = yield from _whole("comparison/curves", RunCurves, ("items",), {**asked, "max_points": max_points})
         found += part.items
     return found

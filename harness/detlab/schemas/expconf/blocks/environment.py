@@ -29,6 +29,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     refuse,
 )
 from detlab.schemas.runtimes import is_capability
+from detlab.schemas.wire.governance.capabilities import CAPABILITIES
 
 DEVICE_KINDS = ("cpu", "cuda", "rocm")
 
@@ -258,11 +259,22 @@ class ConstraintsConfig(Block):
     affinity: AffinityConfig | None = Field(None, description="Rules for its labels; default: none.")
 
 
+def _capability(value: str) -> str:
+    if value not in CAPABILITIES:
+        near = ", ".join(CAPABILITIES)
+        refuse(f"must be a capability that detlab knows, not {describe(value)}", f"one of {near}")
+    return value
+
+
+Requires = list[Annotated[Text, AfterValidator(_capability)]]
+"""What the pool must enforce."""
+
+
 class ResourcesConfig(Block):
     """How many slots a trial takes, where, and with which priority."""
 
     OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
-        {"memory", "cpus", "slots", "agent_label", "constraints", "max_time"}
+        {"memory", "cpus", "slots", "agent_label", "constraints", "max_time", "requires"}
     )
 
     slots_per_trial: NonNegativeInt = Field(1, description="Slots (GPUs, or CPU slots) of each trial.")
@@ -293,6 +305,11 @@ class ResourcesConfig(Block):
     )
     constraints: ConstraintsConfig | None = Field(
         None, description="Which nodes it may run on; default: any. Only in detlab."
+    )
+    requires: Requires | None = Field(
+        None,
+        description="What its pool must enforce of policies, such as gov.direct@1, beside what `governance` needs."
+        " Only in detlab.",
     )
     is_single_node: Flag | None = Field(None, description="Whether all slots must be on one node.")
     devices: list[DeviceEntry] = Field([], description="Host devices for the container.")

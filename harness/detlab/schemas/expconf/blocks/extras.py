@@ -264,11 +264,11 @@ class PachydermConfig(Block):
 
 
 class WebhooksConfig(Block):
-    """Which webhooks fire for this experiment."""
+    """Which webhooks of users fire for this experiment; by default all whose rules look at it."""
 
-    webhook_id: list[Int] | None = Field(None, description="By id.")
-    webhook_name: list[Text] | None = Field(None, description="By name.")
-    exclude: Flag = Field(False, description="Whether no webhook fires.")
+    webhook_id: list[Int] | None = Field(None, description="Only those with these ids.")
+    webhook_name: list[Text] | None = Field(None, description="Only those with these names, or the ids above.")
+    exclude: Flag = Field(False, description="Whether none fires.")
 
 
 class IntegrationsConfig(Block):

@@ -11,7 +11,11 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from detlab.schemas.expconf.blocks.scalars import (
     Block,
     FilledText,
+    Flag,
     NonNegativeNumber,
+    PositiveInt,
+    PositiveNumber,
+    Shorthand,
     describe,
     refuse,
 )
@@ -82,8 +86,47 @@ class GovernanceRule(Block):
     level: Level | None = Field(None, description="Guarantee for these parameters; default: that of the block.")
 
 
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class CanariesConfig(Block):
+    """Samples that are made up, of which a secret half is trained on: how well a model tells the halves apart shows
+    what it memorises.
+
+    Each takes the place of a sample of its source, under whose rules it is trained, or not. Which are trained on is
+    drawn anew for each trial and stands in no config.
+    """
+
+    sources: Annotated[
+        list[SourceName], Field(min_length=1), BeforeValidator(_listed), Shorthand({"type": "string", "minLength": 1})
+    ] = Field(description="Sources that are watched, or one of them.")
+    count: Annotated[int, Field(ge=4, le=20_000)] = Field(
+        200, description="Canaries of each source: half of them are trained on, half are held out."
+    )
+    budget: Annotated[PositiveNumber, Field(le=0.5)] = Field(
+        0.05, description="Largest share of a source's samples whose place canaries may take."
+    )
+    kind: Literal["auto", "label", "tokens"] = Field(
+        "auto",
+        description="What is made up: the label of a sample, or the last tokens of a sequence; auto looks at samples.",
+    )
+    confidence: Annotated[PositiveNumber, Field(lt=1)] = Field(
+        0.95, description="Of the lower bounds, over all `looks` and sources together."
+    )
+    looks: PositiveInt = Field(10, description="Validations of a trial over which the confidence holds.")
+    candidates: Annotated[int, Field(ge=2, le=1000)] = Field(
+        32, description="Continuations, the planted one among them, that are ranked to measure extraction."
+    )
+    confirm: Flag = Field(
+        True, description="Whether the best trial of a search is trained once more, with canaries of its own."
+    )
+
+
 class GovernanceConfig(Block):
     """A policy: which source of samples may train which parameters, and what is measured of it. Only in detlab."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"canaries"})
 
     version: Literal[1] = Field(1, description="Of this block.")
     enforce: Literal["strict", "audit"] = Field(
@@ -92,7 +135,8 @@ class GovernanceConfig(Block):
     level: Level = Field(
         "direct",
         description="`direct`: a source's loss adds exactly nothing to gradients that are closed to it. It may still"
-        " have an influence, through parameters that are open to it. `isolated` and `dp` are not there yet.",
+        " have an influence, through parameters that are open to it. `isolated`: what it trains is its own, in modules"
+        " that give zeros for other samples, and no other parameter depends on it. `dp` is not there yet.",
     )
     engine: Literal["auto", "fused", "dual", "microbatch"] = Field(
         "auto",
@@ -117,6 +161,9 @@ class GovernanceConfig(Block):
     clip: Literal["per_group", "global"] = Field(
         "per_group", description="Whether gradients are clipped apart for each set of parameters with the same scales."
     )
+    canaries: CanariesConfig | None = Field(None, description="Measure memorisation, and extraction of sequences.")
     constraints: dict[str, ConstraintConfig] = Field(
-        {}, description="Bounds of `provenance_coverage` and `leak_mass`; others are not measured yet."
+        {},
+        description="Bounds of `provenance_coverage` and `leak_mass`, which end a trial, and with canaries of"
+        " `memorization_auc_lcb` and `extraction_lcb`, which also rank the trials of a search.",
     )

@@ -88,6 +88,7 @@ class SearcherBlock(Block):
             "goal",
             "patience",
             "min_improvement",
+            "confirm",
         }
     )
 
@@ -98,6 +99,11 @@ class SearcherBlock(Block):
     )
     constraints: dict[FilledText, ConstraintConfig] | None = Field(
         None, description="Range that each of these validation metrics must keep."
+    )
+    confirm: Flag | None = Field(
+        None,
+        description="Train the best trial's point once more, as a trial from new weights, when all others have ended:"
+        " the best of many results is better by chance, too.",
     )
     time_metric: FilledText | None = Field(None, description=f"For stopping policies. {TIME_METRIC}")
     source_trial_id: PositiveInt | None = Field(

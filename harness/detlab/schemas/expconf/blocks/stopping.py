@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, SerializeAsAny, Tag
 from pydantic.json_schema import SkipJsonSchema
@@ -11,6 +11,7 @@ from detlab.plugins import Plugins
 from detlab.schemas.expconf.blocks.members import BlockMembers
 from detlab.schemas.expconf.blocks.scalars import (
     Block,
+    FilledText,
     Flag,
     NonNegativeNumber,
     Number,
@@ -40,7 +41,12 @@ class NoImprovementStopping(StoppingBlock):
 class ThresholdStopping(StoppingBlock):
     """Stop a trial whose metric leaves a range: it has failed, or it has reached its goal."""
 
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"metric"})
+
     name: Literal["threshold"] = "threshold"
+    metric: FilledText | None = Field(
+        None, description="Another metric of the search, one of `searcher.constraints`; default: `searcher.metric`."
+    )
     lower: Number | None = Field(None, description="Stop below this metric.")
     upper: Number | None = Field(None, description="Stop above this metric.")
     after: PositiveInt = Field(1, description="The first report that counts.")

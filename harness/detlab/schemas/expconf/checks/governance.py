@@ -7,14 +7,18 @@ from typing import Any
 
 from detlab.errors import Problem
 from detlab.schemas.expconf.blocks.governance import ANY_SOURCE, MACRO
+from detlab.schemas.expconf.canary_bounds import smallest_shown
+from detlab.schemas.expconf.checks.search_spaces import finite_number
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.patterns import BadPattern, check_pattern
 
 MOST_SOURCES = 100
 MOST_RULES = 500
 MOST_PATTERN_CHARS = 500
-MEASURED = ("provenance_coverage", "leak_mass")
-"""Constraints that the trainer measures so far."""
+RANKED = {"memorization_auc_lcb": "gov/canary_auc_lcb", "extraction_lcb": "gov/extraction_lcb"}
+"""Constraints that canaries measure, and the metrics that searches keep them by."""
+MEASURED = ("provenance_coverage", "leak_mass", *RANKED)
+"""Constraints that the trainer measures."""
 _WHERE = "governance"
 
 
@@ -37,6 +41,8 @@ def policy(raw: dict[str, Any]) -> Iterator[Problem]:
     yield from _depth(block)
     yield from _rules(block, names)
     yield from _constraints(block)
+    yield from _canaries(block, names)
+    yield from _contradicted(raw, block)
 
 
 def _sources(block: dict[str, Any], names: list[Any]) -> Iterator[Problem]:
@@ -100,9 +106,10 @@ def _rules(block: dict[str, Any], names: list[Any]) -> Iterator[Problem]:
                 yield Problem(f"{path}.layers", f"no depth is called {layers[1:]!r}", hint)
         else:
             yield from _pattern(f"{path}.layers", layers)
-        if rule.get("level") == "isolated" and block.get("clip") == "global":
+        if "isolated" in (rule.get("level"), block.get("level")) and block.get("clip") == "global":
             message = "clips the gradients of all sources together, which couples them: `isolated` needs per_group"
             yield Problem(f"{_WHERE}.clip", message, "leave `clip` out")
+            break
     if block.get("rules") in (None, []) and block.get("default") != "allow":
         message = "are missing, and the default denies: no source may train anything"
         yield Problem(f"{_WHERE}.rules", message, 'begin with {source: "*", layers: ".*", scale: 1.0}')
@@ -130,3 +137,67 @@ def _constraints(block: dict[str, Any]) -> Iterator[Problem]:
             yield Problem(path, "is not measured by this detlab", hint)
         elif isinstance(bounds, dict) and bounds.get("min") is None and bounds.get("max") is None:
             yield Problem(path, "has no bound", "set `min`, `max` or both")
+        elif name in RANKED:
+            yield from _ranked(block, path, bounds)
+
+
+def _ranked(block: dict[str, Any], path: str, bounds: Any) -> Iterator[Problem]:
+    if not isinstance(block.get("canaries"), dict):
+        yield Problem(path, "is measured by canaries, and there are none", "add `canaries: {sources: NAME}`")
+    if isinstance(bounds, dict) and bounds.get("min") is not None:
+        yield Problem(f"{path}.min", "asks for memorisation", "set `max`")
+
+
+def _canaries(block: dict[str, Any], names: list[Any]) -> Iterator[Problem]:
+    """Require sources that are declared, no secret in the config, and enough canaries for the bound that is asked."""
+    canaries, path = block.get("canaries"), f"{_WHERE}.canaries"
+    if not isinstance(canaries, dict):
+        return
+    for key in ("seed", "secret", "planted"):
+        if key in canaries:
+            message = "would let code that reads the config know which canaries are trained on"
+            yield Problem(f"{path}.{key}", message, "leave it out: it is drawn for each trial, and recorded")
+    given = canaries.get("sources")
+    listed = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    for index, name in enumerate(listed):
+        where = f"{path}.sources" if isinstance(given, str) else f"{path}.sources[{index}]"
+        if isinstance(name, str) and name not in names:
+            yield _unknown(where, name, names)
+        elif name in listed[:index]:
+            yield Problem(where, f"{name!r} is there twice")
+    yield from _enough(block, canaries, len(listed))
+
+
+def _enough(block: dict[str, Any], canaries: dict[str, Any], sources: int) -> Iterator[Problem]:
+    constraints = block.get("constraints")
+    bounds = constraints.get("memorization_auc_lcb") if isinstance(constraints, dict) else None
+    limit = finite_number(bounds.get("max")) if isinstance(bounds, dict) else None
+    count, looks = canaries.get("count", 200), canaries.get("looks", 10)
+    confidence = finite_number(canaries.get("confidence", 0.95))
+    whole = all(type(one) is int and one > 0 for one in (count, looks))
+    if limit is None or not whole or confidence is None or not 0 < confidence < 1 or count < 4:
+        return
+    if not 0.5 <= limit < 1:
+        path = f"{_WHERE}.constraints.memorization_auc_lcb.max"
+        yield Problem(path, f"must be from 0.5, which is chance, to below 1, not {limit:g}", "such as 0.65")
+        return
+    shown = smallest_shown(limit, count, confidence, looks * max(1, sources))
+    if shown > (1 + limit) / 2:
+        finds = f"only an estimate above {shown:.2f} would" if shown < 1 else "none would"
+        message = f"are too few: with {count} canaries {finds} show that the bound of {limit:g} is broken"
+        yield Problem(f"{_WHERE}.canaries.count", message, "plant more canaries, or ask for fewer `looks`")
+
+
+def _contradicted(raw: dict[str, Any], block: dict[str, Any]) -> Iterator[Problem]:
+    """Refuse a bound of the search that differs from that of the policy."""
+    searcher, constraints = raw.get("searcher"), block.get("constraints")
+    own = searcher.get("constraints") if isinstance(searcher, dict) else None
+    if not isinstance(own, dict) or not isinstance(constraints, dict):
+        return
+    for name, metric in RANKED.items():
+        asked, said = constraints.get(name), own.get(metric)
+        if isinstance(asked, dict) and isinstance(said, dict):
+            high = finite_number(asked.get("max"))
+            if said.get("min") is not None or finite_number(said.get("max")) != high:
+                message = f"differs from governance.constraints.{name}"
+                yield Problem(f"searcher.constraints.{metric}", message, "leave it out: the policy's counts")

@@ -8,6 +8,8 @@ from typing import Any
 from detlab.errors import Problem
 from detlab.schemas.expconf.checks.search_spaces import finite_number
 
+NO_WINNER = ("single", "custom", "pbt", "pb2")
+"""Searches without a winner that one more trial from new weights would confirm."""
 ONE_OBJECTIVE = ("cmaes",)
 """Search methods that cannot rank by several metrics."""
 MOST_OBJECTIVES = 8
@@ -58,6 +60,11 @@ def ends(raw: dict[str, Any]) -> Iterator[Problem]:
         if several and searcher.get(key) is not None:
             message = "is about one metric, and this search has several, of which none is the best alone"
             yield Problem(f"searcher.{key}", message, "keep one metric, and make the others constraints")
+    if searcher.get("confirm") is True and (several or searcher.get("name") in NO_WINNER):
+        why = (
+            "this search has several metrics" if several else f"{searcher['name']} has no winner that one more would be"
+        )
+        yield Problem("searcher.confirm", f"cannot be: {why}", "leave it out")
     if searcher.get("min_improvement") is not None and searcher.get("patience") is None:
         yield Problem("searcher.min_improvement", "has no effect without `patience`", None, "warning")
 

@@ -33,6 +33,7 @@ def policies(raw: dict[str, Any]) -> Iterator[Problem]:
         else:
             yield from _limits(path, entry)
             yield from _time(path, entry, raw.get("searcher"))
+            yield from _metric(path, entry, raw)
 
 
 def _unknown(path: str, name: object) -> Problem:
@@ -64,3 +65,16 @@ def _time(path: str, entry: dict[str, Any], searcher: object) -> Iterator[Proble
     elif entry.get("warmup"):
         message = "counts reports, because there is no `searcher.time_metric`"
         yield Problem(f"{path}.warmup", message, None, "warning")
+
+
+def _metric(path: str, entry: dict[str, Any], raw: dict[str, Any]) -> Iterator[Problem]:
+    """Require that a report carries the metric: the search asks for those of its constraints and objectives alone."""
+    searcher, metric = raw.get("searcher"), entry.get("metric")
+    if entry["name"] != "threshold" or not isinstance(metric, str) or not isinstance(searcher, dict):
+        return
+    constraints, several = searcher.get("constraints"), searcher.get("metrics")
+    known = [*constraints] if isinstance(constraints, dict) else []
+    known += [one.get("name") for one in several if isinstance(one, dict)] if isinstance(several, list) else []
+    if metric not in known and metric != searcher.get("metric"):
+        hint = f"add it to searcher.constraints, such as {metric}: {{max: 1}}"
+        yield Problem(f"{path}.metric", f"{metric!r} is no metric of the search", hint)

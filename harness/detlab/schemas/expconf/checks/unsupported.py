@@ -107,9 +107,8 @@ def _storage(storage: StorageBlock | None) -> Iterator[Problem]:
 
 
 def _services(config: ExperimentConfig) -> Iterator[Problem]:
-    if config.integrations is not None:
-        for key in sorted(config.integrations.model_fields_set):
-            yield _ignored(f"integrations.{key}", "there are no integrations yet")
+    if config.integrations is not None and "pachyderm" in config.integrations.model_fields_set:
+        yield _ignored("integrations.pachyderm", "there is no link to Pachyderm yet")
 
 
 def _entrypoint(config: ExperimentConfig) -> Iterator[Problem]:
@@ -138,7 +137,7 @@ def _governance(config: ExperimentConfig) -> Iterator[Problem]:
     levels = [("governance.level", policy.level)]
     levels += [(f"governance.rules[{index}].level", rule.level or "direct") for index, rule in enumerate(policy.rules)]
     for path, level in levels:
-        if level != "direct":
+        if level == "dp":
             yield Problem(path, f"`{level}` cannot be enforced yet", "write direct, and read what it does not promise")
     if policy.engine == "microbatch":
         yield Problem("governance.engine", "`microbatch` is not there yet", "write auto")

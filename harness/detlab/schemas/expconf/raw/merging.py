@@ -10,7 +10,8 @@ user adds comes last (the last of two environment variables counts). The excepti
 - `searcher` and `checkpoint_storage` have one kind: of a template of another kind only the keys that all
   kinds share are inherited;
 - a warm start, Azure credentials and training lengths are each one choice, taken whole;
-- `entrypoint`, `searcher.bracket_rungs` and `searcher.metrics` are lists that are one value.
+- `entrypoint`, `searcher.bracket_rungs` and `searcher.metrics` are lists that are one value;
+- an environment variable that both set to the same value stands once.
 """
 
 from __future__ import annotations
@@ -124,6 +125,20 @@ def _images(user: Any, template: Any) -> Any:
     return _values(_per_device(user), _per_device(template))
 
 
+def _variables(user: Any, template: Any) -> Any:
+    """Concatenate lists of variables; what both have stands once, where the user has it."""
+    mine, theirs = _per_device(user), _per_device(template)
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        theirs = {kind: _without(theirs[kind], mine.get(kind)) for kind in theirs}
+    return _values(mine, theirs)
+
+
+def _without(entries: Any, others: Any) -> Any:
+    if not isinstance(entries, list) or not isinstance(others, list):
+        return entries
+    return [entry for entry in entries if entry not in others]
+
+
 def _hyperparameters(user: Any, template: Any) -> Any:
     if _is_group(user) and _is_group(template):
         special = dict.fromkeys([*user, *template], _hyperparameters)
@@ -192,7 +207,7 @@ _SPECIAL: dict[str, Merger] = {
     "min_validation_period": _whole,
     "min_checkpoint_period": _whole,
     "environment": _block(
-        {"image": _images, "environment_variables": _images, "proxy_ports": _by(_field("proxy_port"))}
+        {"image": _images, "environment_variables": _variables, "proxy_ports": _by(_field("proxy_port"))}
     ),
     "resources": _block({"devices": _by(_device_path)}),
     "searcher": _union(

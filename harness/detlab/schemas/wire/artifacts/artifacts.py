@@ -134,6 +134,8 @@ class ArtifactView(Wire):
     """Number of the newest version."""
     size: int = 0
     """Bytes that its versions take; what several of them have counts once."""
+    aliases: dict[str, int] = {}
+    """Alias -> number of the version that has it now; `latest` is not among them."""
     right: str = "read"
     """What the caller may do: read, write or own."""
     reference: str = ""

@@ -42,6 +42,8 @@ class GovernedSegment(Wire):
     """Digest of which sample is from which source; empty: not known."""
     world_size: int = Field(1, ge=1, le=2**20)
     level: str = Field("direct", max_length=20)
+    canaries: str = Field("", max_length=71)
+    """Commitment to which canaries are trained on, drawn before the first batch; empty: there are none."""
     versions: dict[Name, Name] = Field({}, max_length=20)
     """Of torch and detlab."""
 

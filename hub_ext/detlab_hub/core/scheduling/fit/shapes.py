@@ -215,6 +215,7 @@ def suits(kind: AgentNeeds, agent: Agent) -> bool:
         and wanted.memory <= agent.memory
         and all(agent.labels.get(name) == value for name, value in wanted.labels)
         and all(rule.holds(agent.labels) for rule in wanted.required)
+        and wanted.requires <= agent.enforces
     )
 
 

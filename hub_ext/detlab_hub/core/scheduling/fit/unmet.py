@@ -30,6 +30,11 @@ def named(names: Sequence[str], between: str) -> str:
     return between.join([*names[:_NAMED], *([f"and {more} more"] if more > 0 else [])])
 
 
+def unenforced(missing: str) -> str:
+    """Return the text for a capability that no agent has."""
+    return f"governance: no agent enforces {missing}; `det governance agents` shows what each does"
+
+
 def _broken(rule: LabelRule) -> str:
     """Return the text for a rule that no agent meets: `no agent has label zone in {a, b}`."""
     values = named([_short(value) for value in sorted(rule.values)], ", ")
@@ -66,6 +71,7 @@ def why_unsuitable(task: SchedulerTask, agents: Sequence[Agent], *, private: boo
         _Demand(f"no agent has GPUs with {wanted.memory / 2**30:g} GiB", _meets(Constraints(memory=wanted.memory))),
         _Demand(f"no agent has the labels {_labels(wanted)}", _meets(Constraints(labels=wanted.labels))),
         *(_Demand(_broken(rule), _meets(Constraints(required=frozenset({rule}))), rule.label) for rule in rules),
+        *(_Demand(unenforced(one), _meets(Constraints(requires=frozenset({one})))) for one in sorted(wanted.requires)),
         _Demand(f"no agent is left: {blocked} blocked for it", lambda agent: agent.id not in task.blocked_nodes),
     ]
     left = list(agents)

@@ -172,6 +172,11 @@ class Tournament(SearchMethod):
         number = self._bracket_of[request_id]
         return self._passed_on(number, self._brackets[number].stopped(factory, request_id), factory)
 
+    def disqualified(self, factory: TrialFactory, request_id: str, score: Score) -> list[Decision]:
+        """Pass on to the trial's bracket."""
+        number = self._bracket_of[request_id]
+        return self._passed_on(number, self._brackets[number].disqualified(factory, request_id, score), factory)
+
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Pass on to the trial's bracket."""
         number = self._bracket_of[request_id]

@@ -274,6 +274,14 @@ class AsyncHalving(SearchMethod):
         self._active.discard(request_id)
         return self._fill_place(factory)
 
+    def disqualified(self, factory: TrialFactory, request_id: str, score: Score) -> list[Decision]:
+        """Free its place, and let it count at no rung as better than a feasible trial."""
+        for rung in self._rungs:
+            if any(name == request_id for _, name in rung.entries):
+                rung.remove(request_id)
+                rung.insert(request_id, score)
+        return self.stopped(factory, request_id)
+
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Count an end.
 

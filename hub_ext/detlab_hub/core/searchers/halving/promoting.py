@@ -124,7 +124,8 @@ class PromotingBracket(AsyncHalving):
             for score, request_id in rung.entries[: len(best) + len(self._promoted[level])]:
                 if request_id in best and request_id not in self._active and request_id not in self._paused:
                     self._promoted[level].add(request_id)
-                    self._rungs[level + 1].insert(request_id, score)
+                    if not any(name == request_id for _, name in self._rungs[level + 1].entries):
+                        self._rungs[level + 1].insert(request_id, score)
 
     def _next(self, factory: TrialFactory) -> Decision | None:
         for level in range(len(self._rungs) - 2, -1, -1):
@@ -189,6 +190,17 @@ class PromotingBracket(AsyncHalving):
         """Free the place of a trial that a stopping policy or a user ended; its scores stay."""
         self._forget(request_id)
         return self._settle(factory)
+
+    def disqualified(self, factory: TrialFactory, request_id: str, score: Score) -> list[Decision]:
+        """Give what it was promoted to to the next best of each rung, which may wait there."""
+        for level, promoted in enumerate(self._promoted):
+            rung = self._rungs[level]
+            if any(name == request_id for _, name in rung.entries):
+                rung.remove(request_id)
+                rung.insert(request_id, score)
+                if request_id not in self._best(level):
+                    promoted.discard(request_id)
+        return self.stopped(factory, request_id)
 
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Count an end; the place of a trial that ended by itself below the top rung is filled again."""

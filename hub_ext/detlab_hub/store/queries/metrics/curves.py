@@ -130,6 +130,12 @@ def series_part(
     return views, skip + fitting if fitting < len(heads) else None
 
 
+def series_total(s: Session, trial_ids: Sequence[int], group: str | None, names: Sequence[str] | None) -> int:
+    """Return of how many curves `series_part` returns the parts."""
+    queries = (_heads(part, group, names).order_by(None).subquery() for part in chunks(trial_ids))
+    return sum(s.scalar(select(func.count()).select_from(one)) or 0 for one in queries)
+
+
 def _heads_from(
     s: Session, trial_ids: Sequence[int], group: str | None, names: Sequence[str] | None, skip: int, most: int
 ) -> list[Any]:

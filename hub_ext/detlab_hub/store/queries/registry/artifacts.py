@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, delete, func, insert, literal, or_, select
+from sqlalchemy.orm import Session, aliased
 
 from detlab.schemas.script_names import normal
+from detlab.schemas.wire.artifacts.artifacts import USED
+from detlab_hub.store.queries.registry import naming
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
     ArtifactAliasRow,
@@ -18,63 +20,16 @@ from detlab_hub.store.tables import (
     ArtifactRow,
     ArtifactVersionRow,
     CheckpointRow,
+    DeletedArtifactLinkRow,
     VersionRow,
-    WorkspaceRow,
     clean_text,
 )
 
-_ID_DIGITS = 18
 
-
-def named(s: Session, name: str, asker: str) -> ArtifactRow | None:
-    """Return the artifact that a text means: by its id, `OWNER/NAME`, or else the asker's own of that name."""
-    text = clean_text(name)
-    if text.isascii() and text.isdigit():
-        return s.get(ArtifactRow, int(text)) if len(text) <= _ID_DIGITS else None
-    owner, slash, rest = text.rpartition("/")
-    return of_owner(s, owner if slash else asker, rest)
-
-
-def of_owner(s: Session, owner: str, name: str) -> ArtifactRow | None:
-    """Return somebody's artifact of a name."""
-    query = select(ArtifactRow).where(ArtifactRow.owner == owner, ArtifactRow.name == normal(clean_text(name)))
-    return s.scalars(query).first()
-
-
-def of_name(s: Session, name: str, visible: ColumnElement[bool], most: int) -> list[ArtifactRow]:
-    """Return artifacts of a name, the oldest first."""
-    query = select(ArtifactRow).where(ArtifactRow.name == normal(clean_text(name)), visible)
-    return list(s.scalars(query.order_by(ArtifactRow.id).limit(most)))
-
-
-def page(
-    s: Session,
-    visible: ColumnElement[bool],
-    *,
-    limit: int,
-    after: int | None = None,
-    name: str | None = None,
-    kind: str | None = None,
-    owner: str | None = None,
-    workspace: WorkspaceRow | None = None,
-) -> list[int]:
-    """Return the ids of artifacts, newest first, and one more if there are; `after` is the last one seen."""
-    query = select(ArtifactRow.id).where(visible).order_by(ArtifactRow.id.desc()).limit(limit + 1)
-    if after is not None:
-        query = query.where(ArtifactRow.id < after)
-    if name:
-        text = normal(clean_text(name))  # SQLite knows the small letters of ASCII only
-        alike = func.lower(ArtifactRow.name).contains(text.lower(), autoescape=True)
-        query = query.where(or_(alike, ArtifactRow.name.contains(text, autoescape=True)))
-    if kind:
-        query = query.where(ArtifactRow.kind == clean_text(kind))
-    if owner:
-        query = query.where(ArtifactRow.owner == clean_text(owner))
-    if workspace is not None and workspace.kind == "personal":
-        query = query.where(ArtifactRow.workspace_id.is_(None), ArtifactRow.owner == workspace.owner)
-    elif workspace is not None:
-        query = query.where(ArtifactRow.workspace_id == workspace.id)
-    return list(s.scalars(query))
+def page(s: Session, visible: ColumnElement[bool], *, kind: str | None = None, **wanted: Any) -> list[int]:
+    """Return the ids of artifacts; `wanted` are arguments of `naming.page_of`."""
+    query = naming.page_of(ArtifactRow, visible, **wanted)
+    return list(s.scalars(query.where(ArtifactRow.kind == clean_text(kind)) if kind else query))
 
 
 def counts(s: Session, ids: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -152,6 +107,22 @@ def aliases_of(s: Session, version_ids: Sequence[int]) -> dict[int, list[str]]:
     return found
 
 
+def pointing(s: Session, artifact_ids: Sequence[int]) -> dict[int, dict[str, int]]:
+    """Return the aliases of artifacts with the numbers of the versions that have them, by artifact."""
+    found: dict[int, dict[str, int]] = {}
+    row = ArtifactAliasRow
+    for part in chunks(list(artifact_ids)):
+        query = (
+            select(row.artifact_id, row.alias, ArtifactVersionRow.version)
+            .join(ArtifactVersionRow, ArtifactVersionRow.id == row.version_id)
+            .where(row.artifact_id.in_(part))
+            .order_by(row.alias)
+        )
+        for key, alias, number in s.execute(query):
+            found.setdefault(key, {})[alias] = number
+    return found
+
+
 def put_alias(s: Session, artifact_id: int, alias: str, version_id: int) -> None:
     """Give an alias to a version, and take it from the one that had it."""
     s.merge(ArtifactAliasRow(artifact_id=artifact_id, alias=normal(clean_text(alias)), version_id=version_id))
@@ -204,6 +175,19 @@ def link(s: Session, made: ArtifactLinkRow) -> bool:
     return True
 
 
+def deleted_of_run(s: Session, run_id: str, most: int) -> list[DeletedArtifactLinkRow]:
+    """Return what a run has made and used that is deleted, in order."""
+    row = DeletedArtifactLinkRow
+    return list(s.scalars(select(row).where(row.run_id == run_id).order_by(row.id).limit(most)))
+
+
+def deleted_of(s: Session, artifact_id: int, version: int, most: int) -> list[DeletedArtifactLinkRow]:
+    """Return the runs that have made or used a version that is deleted, in order."""
+    row = DeletedArtifactLinkRow
+    query = select(row).where(row.artifact_id == artifact_id, row.version == version)
+    return list(s.scalars(query.order_by(row.id).limit(most)))
+
+
 def model_versions_of(s: Session, run_id: str, trial_id: int | None, most: int) -> list[VersionRow]:
     """Return the versions of models whose checkpoints a run, or a trial, has made."""
     mine: ColumnElement[bool] = CheckpointRow.run_id == run_id
@@ -216,9 +200,10 @@ def model_versions_of(s: Session, run_id: str, trial_id: int | None, most: int) 
 # --- removal
 
 
-def delete_version(s: Session, row: ArtifactVersionRow) -> list[str]:
+def delete_version(s: Session, row: ArtifactVersionRow, now: float) -> list[str]:
     """Delete a version; return the digests of files that no version of its artifact names any more."""
     s.flush()
+    _remember_links(s, ArtifactVersionRow.id == row.id, now)
     mine = select(ArtifactEntryRow.digest).where(ArtifactEntryRow.version_id == row.id, ArtifactEntryRow.uri == "")
     digests = sorted(set(s.scalars(mine)))
     for table in (ArtifactEntryRow, ArtifactAliasRow, ArtifactLinkRow):
@@ -242,9 +227,40 @@ def forget_unnamed(s: Session, artifact_id: int, digests: Sequence[str]) -> list
     return gone
 
 
-def delete_artifact(s: Session, row: ArtifactRow) -> None:
+def _remember_links(s: Session, which: ColumnElement[bool], now: float) -> None:
+    """Keep for lineage who has made and used the versions that are deleted next, of those that anybody has used."""
+    link, version, artifact, gone = ArtifactLinkRow, ArtifactVersionRow, ArtifactRow, DeletedArtifactLinkRow
+    used = aliased(ArtifactLinkRow)
+    kept = {
+        gone.artifact_id: artifact.id,
+        gone.name: artifact.name,
+        gone.kind: artifact.kind,
+        gone.owner: artifact.owner,
+        gone.workspace_id: artifact.workspace_id,
+        gone.version: version.version,
+        gone.digest: version.digest,
+        gone.run_id: link.run_id,
+        gone.role: link.role,
+        gone.experiment_id: link.experiment_id,
+        gone.at: link.at,
+        gone.deleted_at: literal(now),
+    }
+    of_used = select(used.id).where(used.version_id == version.id, used.role == USED).exists()
+    found = (
+        select(*kept.values())
+        .select_from(link)
+        .join(version, version.id == link.version_id)
+        .join(artifact, artifact.id == version.artifact_id)
+        .where(which, of_used)
+        .order_by(link.id)
+    )
+    s.execute(insert(gone).from_select([column.key for column in kept], found))
+
+
+def delete_artifact(s: Session, row: ArtifactRow, now: float) -> None:
     """Delete an artifact with all that belongs to it."""
     s.flush()
+    _remember_links(s, ArtifactVersionRow.artifact_id == row.id, now)
     mine = select(ArtifactVersionRow.id).where(ArtifactVersionRow.artifact_id == row.id)
     s.execute(delete(ArtifactLinkRow).where(ArtifactLinkRow.version_id.in_(mine)))
     for table in (ArtifactEntryRow, ArtifactAliasRow, ArtifactFileRow, ArtifactVersionRow):

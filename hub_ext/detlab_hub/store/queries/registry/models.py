@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import ColumnElement, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.script_names import normal
+from detlab_hub.store.queries.registry import naming
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
     CheckpointRow,
@@ -21,31 +23,8 @@ from detlab_hub.store.tables import (
     VersionLabelRow,
     VersionMetric,
     VersionRow,
-    WorkspaceRow,
     clean_text,
 )
-
-_ID_DIGITS = 18
-
-
-def named(s: Session, name: str, asker: str) -> ModelRow | None:
-    """Return the model that a text means: by its id, `OWNER/NAME`, or else the asker's own of that name."""
-    text = clean_text(name)
-    if text.isascii() and text.isdigit():
-        return s.get(ModelRow, int(text)) if len(text) <= _ID_DIGITS else None
-    owner, slash, rest = text.rpartition("/")
-    return of_owner(s, owner if slash else asker, rest)
-
-
-def of_name(s: Session, name: str, visible: ColumnElement[bool], most: int) -> list[ModelRow]:
-    """Return models of a name, the oldest first."""
-    query = select(ModelRow).where(ModelRow.name == normal(clean_text(name)), visible)
-    return list(s.scalars(query.order_by(ModelRow.id).limit(most)))
-
-
-def of_owner(s: Session, owner: str, name: str) -> ModelRow | None:
-    """Return somebody's model of a name."""
-    return s.scalars(select(ModelRow).where(ModelRow.owner == owner, ModelRow.name == normal(clean_text(name)))).first()
 
 
 def sharing(s: Session, uuid: str) -> list[ModelRow]:
@@ -74,28 +53,12 @@ def page(
     s: Session,
     visible: ColumnElement[bool],
     *,
-    limit: int,
-    after: int | None = None,
-    name: str | None = None,
-    owner: str | None = None,
     labels: Sequence[str] = (),
     archived: bool | None = False,
-    workspace: WorkspaceRow | None = None,
+    **wanted: Any,
 ) -> list[int]:
-    """Return the ids of models, newest first, and one more if there are; `after` is the last one seen."""
-    query = select(ModelRow.id).where(visible).order_by(ModelRow.id.desc()).limit(limit + 1)
-    if after is not None:
-        query = query.where(ModelRow.id < after)
-    if name:
-        text = normal(clean_text(name))  # SQLite knows the small letters of ASCII only
-        alike = func.lower(ModelRow.name).contains(text.lower(), autoescape=True)
-        query = query.where(or_(alike, ModelRow.name.contains(text, autoescape=True)))
-    if owner:
-        query = query.where(ModelRow.owner == clean_text(owner))
-    if workspace is not None and workspace.kind == "personal":
-        query = query.where(ModelRow.workspace_id.is_(None), ModelRow.owner == workspace.owner)
-    elif workspace is not None:
-        query = query.where(ModelRow.workspace_id == workspace.id)
+    """Return the ids of models; `wanted` are arguments of `naming.page_of`."""
+    query = naming.page_of(ModelRow, visible, **wanted)
     for label in labels:
         facts = select(ModelFact.model_id).where(ModelFact.name == "label", ModelFact.text == clean_text(label))
         query = query.where(ModelRow.id.in_(facts.where(ModelFact.version_id.is_(None))))

@@ -6,7 +6,7 @@ import { useApp } from '../../../state/context';
 import type { UsageView } from '../../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, Loading, plural } from '../../common';
 import { nameText } from '../../common/text';
-import { useGet } from '../../common/load';
+import { useGet } from '../../common/loading/load';
 import { Sheet, View } from '../parts';
 import { byPerson, dayOf, formatHours, stack, type PersonUsage } from './slothours';
 import { UsageChart } from './UsageChart';
@@ -55,19 +55,22 @@ export function Usage({ own = false, today = Date.now() }: { own?: boolean; toda
       {data && people.length > 0 && (
         <>
           <UsageChart stack={stack(data.items, data.first, data.last)} />
-          <People people={people} total={total} />
+          <People people={people} total={total} currency={data.currency} />
         </>
       )}
     </View>
   );
 }
 
-function People({ people, total }: { people: PersonUsage[]; total: number }): ReactElement {
+function People({ people, total, currency }: { people: PersonUsage[]; total: number; currency: string }): ReactElement {
+  const cost = people.reduce((sum, person) => sum + person.cost, 0);
+  const money = (amount: number): ReactElement | null => cost > 0 ? <td className="det-right det-num">{amount.toFixed(2)}</td> : null;
   const head = (
     <>
       <th>User</th>
       <th className="det-right">Slot-hours</th>
       <th className="det-right">Share</th>
+      {cost > 0 && <th className="det-right">Cost{currency && ` (${nameText(currency)})`}</th>}
       <th>By kind</th>
     </>
   );
@@ -78,6 +81,7 @@ function People({ people, total }: { people: PersonUsage[]; total: number }): Re
           <td className="det-adm-person">{nameText(person.user)}</td>
           <td className="det-right det-num">{formatHours(person.hours)}</td>
           <td className="det-right det-num">{Math.round(100 * person.share)} %</td>
+          {money(person.cost)}
           <td className="det-adm-wide">
             {person.kinds.map(({ kind, hours }) => `${kind.replaceAll('_', ' ')} ${formatHours(hours)}`).join(', ')}
           </td>
@@ -87,6 +91,7 @@ function People({ people, total }: { people: PersonUsage[]; total: number }): Re
         <td>Total</td>
         <td className="det-right det-num">{formatHours(total)}</td>
         <td className="det-right det-num">100 %</td>
+        {money(cost)}
         <td />
       </tr>
     </Sheet>

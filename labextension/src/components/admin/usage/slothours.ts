@@ -21,6 +21,8 @@ export interface PersonUsage {
   hours: number;
   /** Of all, 0 to 1. */
   share: number;
+  /** At the prices that stood. */
+  cost: number;
   /** Slot-hours by kind, most first. */
   kinds: { kind: string; hours: number }[];
 }
@@ -41,18 +43,20 @@ export function daysBetween(first: string, last: string): string[] {
 
 export function byPerson(rows: readonly UsageRow[]): PersonUsage[] {
   const kinds = new Map<string, Map<string, number>>();
+  const costs = new Map<string, number>();
   let all = 0;
   for (const row of rows) {
     const own = kinds.get(row.user) ?? new Map<string, number>();
     own.set(row.kind, (own.get(row.kind) ?? 0) + row.slot_hours);
     kinds.set(row.user, own);
+    costs.set(row.user, (costs.get(row.user) ?? 0) + (row.cost ?? 0));
     all += row.slot_hours;
   }
   return [...kinds]
     .map(([user, own]) => {
       const hours = [...own.values()].reduce((sum, n) => sum + n, 0);
       const sorted = [...own].map(([kind, n]) => ({ kind, hours: n })).sort((a, b) => b.hours - a.hours);
-      return { user, hours, share: all ? hours / all : 0, kinds: sorted };
+      return { user, hours, share: all ? hours / all : 0, cost: costs.get(user) ?? 0, kinds: sorted };
     })
     .sort((a, b) => b.hours - a.hours || a.user.localeCompare(b.user));
 }

@@ -6,13 +6,13 @@ import { useApp } from '../../../state/context';
 import type { Comparison, Difference, VersionView } from '../../../state/wire';
 import { Go, View } from '../../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, formatBytes, formatNumber, formatTime, Loading, plural, significant, Toggle, toNumber, useLoaded } from '../../common';
-import { useRechecked } from '../../common/rights';
+import { useRechecked } from '../../common/loading/rights';
 import { nameText } from '../../common/text';
 import { OwnLabels } from '../Chips';
 import { CodeDiff } from './CodeDiff';
 import { bestOf, direction, modelOf, untwinned, versionsOf } from '../model';
 import { modelPath } from '../paths';
-import { valueText } from '../Values';
+import { valueText } from '../../view/Values';
 
 export function ComparePage({ model, versions }: { model: string; versions: readonly string[] }): ReactElement {
   const { api, navigate } = useApp();

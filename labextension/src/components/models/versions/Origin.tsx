@@ -10,7 +10,7 @@ import { formatNumber, formatTime, plural } from '../../common';
 import { CopyButton } from '../../common/CopyButton';
 import { nameText, visible } from '../../common/text';
 import { metricNames } from '../model';
-import { Values } from '../Values';
+import { Values } from '../../view/Values';
 
 export function Origin({ version }: { version: VersionView }): ReactElement {
   const { lineage: l } = version;

@@ -7,7 +7,7 @@ import type { ModelView, VersionView } from '../../../state/wire';
 import { Go } from '../../admin/parts';
 import { ActionButton, formatAgo, formatBytes, formatTime, Loading, Menu, Notice, useLoaded, useNow } from '../../common';
 import { CopyButton } from '../../common/CopyButton';
-import { useAct } from '../../common/load';
+import { useAct } from '../../common/loading/load';
 import { nameText } from '../../common/text';
 import { Markdown } from '../../view/Markdown';
 import { Gone } from '../../view/Gone';
@@ -17,12 +17,12 @@ import { OwnLabels } from '../Chips';
 import { MoveLabel } from '../dialogs/MoveLabel';
 import { EditVersion } from '../EditModel';
 import { Files } from './Files';
-import { LineageTab } from '../lineage/LineageTab';
-import { closedModel, ownersModel, referenceTo, versionName } from '../model';
+import { LineageTab } from '../../lineage/LineageTab';
+import { closedModel, modelOf, ownersModel, referenceTo, versionName } from '../model';
 import { Origin } from './Origin';
 import { downloadCommand, loadCode, modelPath, versionPath } from '../paths';
 import { useModelEvents } from '../useModelEvents';
-import { Metadata } from '../Values';
+import { Metadata } from '../../view/Values';
 
 type Tab = 'origin' | 'lineage' | 'files' | 'metadata';
 
@@ -86,7 +86,7 @@ function Shown({ model, version, reload }: Both & { reload: () => void }): React
       <LoadIt model={model} version={version} />
       <Tabs label={`Parts of version ${version.version}`} tabs={tabs} chosen={tab} onChoose={key => setTab(key as Tab)}>
         {tab === 'origin' && <Origin version={version} />}
-        {tab === 'lineage' && <LineageTab version={version} />}
+        {tab === 'lineage' && <LineageTab path={`${versionPath(modelOf(version), version.version)}/lineage`} />}
         {tab === 'files' && <Files version={version} />}
         {tab === 'metadata' && <Metadata values={version.metadata} />}
       </Tabs>

@@ -1,0 +1,1 @@
+"""Commands on what people are told: alerts, their rules, webhooks."""

@@ -1,0 +1,1 @@
+"""Operations on the master and its Hub."""

@@ -1,0 +1,1 @@
+"""Operations on what people are told: alerts, their rules, webhooks."""

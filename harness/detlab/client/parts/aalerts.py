@@ -1,0 +1,119 @@
+"""The part of the asynchronous client for what people are told: alerts, their rules, webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from detlab.client.operations.notify import alerts, webhooks
+from detlab.client.transport.session import AsyncSession
+from detlab.schemas.wire.notify.alerts import AlertRuleView, AlertView, RuleKind
+from detlab.schemas.wire.notify.webhooks import WebhookCallView, WebhookFormat, WebhookView
+
+
+class AsyncAlertCalls:
+    """Alerts, their rules, and webhooks of the user who is logged in."""
+
+    session: AsyncSession
+
+    async def list_alerts(self, *, unread: bool = False, limit: int | None = 100) -> list[AlertView]:
+        """Return what you were told, the newest first; of runs that you may not read any more nothing.
+
+        Args:
+            unread: Only what you have not marked as read.
+            limit: Return at most this many; None: all.
+        """
+        return await self.session.run(alerts.alerts(limit, unread=unread))
+
+    async def read_alerts(self, ids: Collection[int] = (), *, upto: int | None = None) -> int:
+        """Mark alerts as read, some or all up to one; return how many are left, counted up to 100."""
+        left = await self.session.run(alerts.read_alerts(sorted(ids), upto))
+        return left.unread
+
+    async def list_alert_rules(self) -> list[AlertRuleView]:
+        """Return your rules, the oldest first."""
+        return await self.session.run(alerts.alert_rules())
+
+    async def add_alert_rule(
+        self,
+        kind: RuleKind,
+        amount: float | None = None,
+        *,
+        experiment: int | None = None,
+        workspace: str | int | None = None,
+        project: str | int | None = None,
+        bell: bool = True,
+        webhook: int | None = None,
+    ) -> AlertRuleView:
+        """Be told when something happens to experiments that you may read.
+
+        Args:
+            kind: `completed`, `failed`, `improved` (by so many percent), `plateau` (so many validations without a
+                better value), `waiting` (nothing has run for so many seconds), `budget` (so many percent are used) or
+                `alert` (the code has called `alert`).
+            amount: That number; None: 1 %, 20, 3600 s, 80 %.
+            experiment: Only this one.
+            workspace: Only what lies there: its name, `OWNER/NAME` or id.
+            project: Only what lies in this project of it, or of your personal one. None of the three: all of your own.
+            bell: Whether it is new in your list of alerts.
+            webhook: The id of a webhook of yours that is called, too.
+
+        Raises:
+            NotFound: There is no such experiment, workspace, project or webhook for you.
+        """
+        where = {"workspace": _text(workspace), "project": _text(project), "experiment_id": experiment}
+        return await self.session.run(alerts.set_alert_rule(kind, amount, bell=bell, webhook=webhook, **where))
+
+    async def remove_alert_rule(self, rule: int) -> AlertRuleView:
+        """Remove a rule; return it as it was."""
+        return await self.session.run(alerts.remove_alert_rule(rule))
+
+    async def list_webhooks(self) -> list[WebhookView]:
+        """Return your webhooks, the oldest first."""
+        return await self.session.run(webhooks.webhooks())
+
+    async def get_webhook(self, name: str | int) -> WebhookView:
+        """Return a webhook of yours, by its name or id."""
+        return await self.session.run(webhooks.webhook(name))
+
+    async def create_webhook(
+        self,
+        name: str,
+        url: str,
+        *,
+        format: WebhookFormat = "default",  # noqa: A002  (its name in requests)
+        triggers: Collection[RuleKind] = (),
+        workspace: str | int | None = None,
+        project: str | int | None = None,
+    ) -> WebhookView:
+        """Make a webhook with rules. What is returned has its `secret`, which is not told again.
+
+        Args:
+            name: Its name.
+            url: A public address, http or https.
+            format: `default` (Determined's payloads, signed), `slack` or `teams`.
+            triggers: Kinds of rules, see `add_alert_rule`, each with its usual amount.
+            workspace: Where these rules look.
+            project: Likewise; neither: at all experiments of yours.
+
+        Raises:
+            ConfigError: The master does not call that address.
+        """
+        where = {"workspace": _text(workspace), "project": _text(project)}
+        wanted = webhooks.create_webhook(name, url, format=format, triggers=list(triggers), **where)
+        return await self.session.run(wanted)
+
+    async def delete_webhook(self, name: str | int) -> WebhookView:
+        """Delete a webhook with its calls, and the rules that only tell it; return it as it was."""
+        return await self.session.run(webhooks.delete_webhook(name))
+
+    async def test_webhook(self, name: str | int) -> WebhookView:
+        """Have a call sent; `get_webhook` says soon how it went."""
+        return await self.session.run(webhooks.test_webhook(name))
+
+    async def list_webhook_calls(self, name: str | int, *, limit: int | None = 100) -> list[WebhookCallView]:
+        """Return the calls of a webhook that wait, or were given up in the last week, the newest first."""
+        return await self.session.run(webhooks.webhook_calls(name, limit))
+
+
+def _text(reference: str | int | None) -> str:
+    return "" if reference is None else str(reference)

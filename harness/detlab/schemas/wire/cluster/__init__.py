@@ -1,0 +1,1 @@
+"""What is said with the master of itself."""

@@ -1,0 +1,1 @@
+"""Queries of what is laid under and over configs."""
