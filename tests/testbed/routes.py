@@ -15,7 +15,6 @@ NOBODYS = {
     "trial_id": "999999",
     "media_id": "999999",
     "object_id": "999999",
-    "alert_rule": "999999",
     "artifact": "999999",
     "model": "999999",
     "workspace": "999999",
