@@ -1,7 +1,7 @@
 """What alerts are as e-mail: plain text, in which the words of others stand behind `> ` and can be no header.
 
-All text may be anybody's. Characters that are not for reading (line ends in a subject, control and invisible ones) become
-blanks, there is no HTML, and what the cluster itself says is never quoted.
+All text may be anybody's. Characters that are not for reading (line ends in a subject, control and invisible ones)
+become blanks, there is no HTML, and what the cluster itself says is never quoted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def alert_letter(told: Mapping[str, Any], link: str, page: str) -> Letter:
         link: Address of the experiment's page; empty: there is none.
         page: Address of the cluster.
     """
-    lines = ["An alert of your cluster:", "", _quoted(told["title"])]
+    lines = ["An alert of your cluster:", "", _quoted(one_line(told["title"]))]
     if told["text"]:
         lines += [">", _quoted(told["text"])]
     lines += ["", f"level: {told['level']}"]
@@ -104,13 +104,19 @@ def compose(letter: Letter, sender: Address, recipient: Address, message_id: str
 
 def _letter(subject: str, lines: list[str], page: str) -> Letter:
     """Add the subject's beginning, and why somebody gets this."""
-    lines = [*lines, "", "-- ", "You have a rule for this: det alert rules. No more e-mail: det alert email remove", page]
+    lines = [
+        *lines,
+        "",
+        "-- ",
+        "You have a rule for this: det alert rules. No more e-mail: det alert email remove",
+        page,
+    ]
     return Letter(f"[detlab] {one_line(subject)[:SUBJECT_CHARS]}", "\n".join(lines) + "\n")
 
 
 def one_line(text: str) -> str:
-    """Return text as one line of what can be read."""
-    return " ".join("".join(_readable(char) for char in text).split())
+    """Return text as one line of what can be read, in which no mail program finds an encoded word (RFC 2047)."""
+    return " ".join("".join(map(_readable, text)).replace("=?", "= ?").split())
 
 
 def _quoted(text: str) -> str:

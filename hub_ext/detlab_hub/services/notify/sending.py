@@ -1,4 +1,4 @@
-"""How calls of the outbox are sent, whatever they are: in their order, again after failures, side by side, fair by owner.
+"""How calls of the outbox are sent, whatever they are: in order, again after failures, side by side, fair by owner.
 
 Each kind of receivers has a sender with places of its own, so that a mail server that hangs delays no webhook.
 """

@@ -1,7 +1,7 @@
 """The operator's mail server, by SMTP: one connection for each mail, in a thread, within bounded time.
 
-Whom it is, the operator says alone, so that it may be on any network; the certificate is checked unless they say `none`.
-Of what the server answers its number is told to people, and its words are in the log.
+The operator alone says which it is, so that it may be on any network; its certificate is checked, unless they have it
+spoken to in the clear. Of what the server answers its number is told to people, and its words are in the log.
 """
 
 from __future__ import annotations
