@@ -66,7 +66,9 @@ async def test_addresses_of_two_tenants(master: Any, cluster: Cluster, tmp_path:
         assert (given["address"], given["set_by"]) == ("b@example.org", cluster.user)
         assert (await other.delete("alerts/email")).json()["address"] == ""
         assert (await admin.delete("alerts/emails", params={"user": "ben"})).json()["address"] == ""
-        audited = {one["action"] for one in (await admin.get("audit", params={"action": "alert_email"})).json()["items"]}
+        audited = {
+            one["action"] for one in (await admin.get("audit", params={"action": "alert_email"})).json()["items"]
+        }
         assert audited == {f"alert_email.{one}" for one in ("set", "confirm", "give", "remove")}
     server.kill()
 

@@ -85,7 +85,7 @@ class MailServer:
         """The mails that it has taken, in their order."""
         found = []
         for one in self.kept:
-            mail = message_from_string(one["data"], policy=policy.default)
+            mail = message_from_string(one["data"].replace("\r\n", "\n"), policy=policy.default)
             assert isinstance(mail, EmailMessage)
             found.append(mail)
         return found

@@ -19,6 +19,7 @@ import ssl
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 KIND, FOLDER, PORT = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 CERTIFICATE, KEY = (sys.argv[4], sys.argv[5]) if len(sys.argv) > 5 else ("", "")
@@ -126,7 +127,7 @@ def serve_smtpd() -> None:
     import smtpd
 
     class Keeping(smtpd.SMTPServer):
-        def process_message(self, peer, mailfrom, rcpttos, data, **more):  # type: ignore[no-untyped-def]
+        def process_message(self, peer: Any, mailfrom: str, rcpttos: list[str], data: bytes, **more: Any) -> None:
             keep(mailfrom, rcpttos, data)
 
     keeping = Keeping(("127.0.0.1", PORT), None)

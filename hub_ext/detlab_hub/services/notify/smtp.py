@@ -57,8 +57,18 @@ class Delivery:
         """Hand it over; blocks.
 
         Raises:
-            MailError: The server has not taken it, as far as is known.
+            MailError: The server has not taken it, as far as is known. Not after `give_up`: nobody asks any more.
         """
+        try:
+            self._try()
+        except MailError:
+            if not self._over:
+                raise
+        finally:
+            if self.connection is not None:
+                self.connection.close()
+
+    def _try(self) -> None:
         password = self._password()
         try:
             self._send(password)
@@ -76,9 +86,6 @@ class Delivery:
         except (smtplib.SMTPException, OSError, ValueError) as error:
             _log.warning("the mail server: %r", error)
             raise MailError(f"the mail server is away ({type(error).__name__})") from None
-        finally:
-            if self.connection is not None:
-                self.connection.close()
 
     def give_up(self) -> None:
         """End it from another thread: what waits for the server fails, and nothing is sent any more."""
