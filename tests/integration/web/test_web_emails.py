@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,17 @@ SAID = {
 }
 
 
-async def test_addresses_of_two_tenants(master: Any, cluster: Cluster, tmp_path: Path) -> None:
-    server = MailServer(tmp_path).start()
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[MailServer]:
+    """A mail server."""
+    folder = tmp_path / "mail"
+    folder.mkdir()
+    found = MailServer(folder).start()
+    yield found
+    found.kill()
+
+
+async def test_addresses_of_two_tenants(master: Any, cluster: Cluster, server: MailServer) -> None:
     smtp = SmtpServer("127.0.0.1", server.port, "none", "det@example.org")
     object.__setattr__(master.services.settings, "smtp", smtp)
     ben = cluster.make_token("custom:detlab:write", user="ben")
@@ -51,7 +61,7 @@ async def test_addresses_of_two_tenants(master: Any, cluster: Cluster, tmp_path:
         assert (asked["user"], asked["address"], asked["pending"]) == ("ben", "", "ben@example.org")
         assert "code" not in {key for key, value in asked.items() if value}
         await MailSender(master.services.context).step()
-        found = re.search(r"confirm (\S+)", server.mails[-1].get_content())
+        found = re.search(r"alert email confirm (\S+)", server.mails[-1].get_content())
         assert found is not None
         code = {"code": found[1]}
         assert (await admin.post("alerts/email/confirm", json=code)).status_code == 409
@@ -70,7 +80,6 @@ async def test_addresses_of_two_tenants(master: Any, cluster: Cluster, tmp_path:
             one["action"] for one in (await admin.get("audit", params={"action": "alert_email"})).json()["items"]
         }
         assert audited == {f"alert_email.{one}" for one in ("set", "confirm", "give", "remove")}
-    server.kill()
 
 
 @pytest.mark.parametrize(

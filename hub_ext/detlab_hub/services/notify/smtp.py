@@ -137,7 +137,7 @@ class _Encrypted(smtplib.SMTP_SSL):
         super().__init__(server.host, server.port, _own_name(), timeout=STEP_SECONDS, context=context)
 
 
-def _refused(what: str, code: int, words: bytes) -> MailError:
+def _refused(what: str, code: int, words: bytes | str) -> MailError:
     _log.warning("the mail server refuses %s: %d %r", what, code, words)
     return MailError(f"the mail server refused {what} ({code})", final=code >= 500)
 
