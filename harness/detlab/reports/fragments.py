@@ -1,0 +1,140 @@
+"""Pieces of HTML. Texts of people become text nodes or quoted values here, whatever is in them."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from detlab.visible import visible
+
+MOST_CHARS = 500
+"""Of a value; longer ones are cut."""
+MOST_BLOCK = 50_000
+"""Characters of a config or another text of many lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCell:
+    """A cell of a table.
+
+    Attributes:
+        html: What it shows.
+        value: What its column is sorted by: a text that is not escaped yet.
+    """
+
+    html: str
+    value: str = ""
+
+
+def line_of(value: object, most: int = MOST_CHARS) -> str:
+    """Return a value as one line, cut and with nothing unseen in it, but not escaped."""
+    line = visible(" ".join(str(value).split()), keep="")
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def shown(value: object, most: int = MOST_CHARS) -> str:
+    """Return a value as one line of escaped text."""
+    return html.escape(line_of(value, most))
+
+
+def block(text: str) -> str:
+    """Return a text of many lines as it is, escaped."""
+    cut = text if len(text) <= MOST_BLOCK else f"{text[:MOST_BLOCK]}\n… ({len(text) - MOST_BLOCK:,} more characters)"
+    return f"<pre>{html.escape(visible(cut))}</pre>"
+
+
+def folded(title: str, inside: str) -> str:
+    """Return a part that a reader opens."""
+    return f"<details><summary>{html.escape(title)}</summary>{inside}</details>"
+
+
+def number(value: float | None) -> str:
+    """Return a number in a few characters; empty: there is none."""
+    return "" if value is None else f"{value:.6g}"
+
+
+def moment(seconds: float | None) -> str:
+    """Return a time as `2026-11-30 12:05 UTC`: a report is read elsewhere."""
+    if not seconds or not math.isfinite(seconds) or abs(seconds) > 2**37:
+        return ""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def duration(seconds: float | None) -> str:
+    """Return a span as `1h 02m`, `3m 04s` or `5s`."""
+    if seconds is None or not math.isfinite(seconds):
+        return ""
+    minutes, rest = divmod(int(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h {minutes:02d}m"
+    return f"{minutes}m {rest:02d}s" if minutes else f"{rest}s"
+
+
+def words(value: object, most: int = MOST_CHARS) -> TableCell:
+    """Return a cell with a text, sorted as such."""
+    line = line_of(value, most)
+    return TableCell(html.escape(line), line)
+
+
+def amount(value: float | None, text: str | None = None) -> TableCell:
+    """Return a cell with a number, sorted as such; `text` is shown for it."""
+    at = "" if value is None or math.isnan(value) else repr(float(value))
+    return TableCell(html.escape(number(value) if text is None else text), at)
+
+
+def grid(columns: Sequence[str], rows: Iterable[Sequence[TableCell]], *, right: Iterable[str] = ()) -> str:
+    """Return a table whose heads sort it, where scripts run.
+
+    Args:
+        columns: Names of ours.
+        rows: A cell for each column.
+        right: Columns of numbers.
+    """
+    sides = ['class="n"' if name in set(right) else "" for name in columns]
+    head = "".join(f"<th {side}>{html.escape(name)}</th>" for side, name in zip(sides, columns, strict=True))
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f'<td {side} data-sort="{html.escape(one.value)}">{one.html}</td>'
+            for side, one in zip(sides, row, strict=True)
+        )
+        + "</tr>\n"
+        for row in rows
+    )
+    return f'<div class="wide"><table class="sorts"><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
+
+
+def pairs(rows: Iterable[tuple[str, str]]) -> str:
+    """Return facts as a table of two columns; those that are empty are left out.
+
+    Args:
+        rows: A name of ours and HTML each.
+    """
+    lines = "".join(
+        f'<tr><th scope="row">{html.escape(name)}</th><td>{value}</td></tr>\n' for name, value in rows if value
+    )
+    return f'<div class="wide"><table class="facts"><tbody>\n{lines}</tbody></table></div>' if lines else ""
+
+
+class HubLinks:
+    """Links to the pages of the service.
+
+    Args:
+        base: Its address, with a slash at the end; where it is none of http, texts stand without links.
+    """
+
+    def __init__(self, base: str) -> None:
+        self._base = base if base.startswith(("http://", "https://")) else ""
+
+    def to(self, text: object, *path: object) -> str:
+        """Return a link; parts of the path are quoted."""
+        label = shown(text)
+        if not self._base:
+            return label
+        address = self._base + "/".join(quote(str(part), safe="") for part in path)
+        return f'<a href="{html.escape(address)}" rel="noopener noreferrer">{label}</a>'
