@@ -4,7 +4,7 @@ What is shown comes in as views of the master (`facts`), every text of people go
 or runs code, and no figure is drawn here: `detlab.viz` does that.
 """
 
-from detlab.reports.facts import MOST_THINGS, ReportFacts, ReportImage, ReportedExperiment, ReportedRun, WrittenReport
+from detlab.reports.facts import MOST_THINGS, ReportedExperiment, ReportedRun, ReportFacts, ReportImage, WrittenReport
 from detlab.reports.notebook import report_notebook
 from detlab.reports.page import report_page
 from detlab.reports.writing import check_form, write_report

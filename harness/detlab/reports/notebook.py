@@ -23,7 +23,7 @@ _MARK = re.compile(r"[^\w ]|_", re.ASCII)
 
 def report_notebook(facts: ReportFacts) -> str:
     """Return a report as the text of a notebook of format 4.5, which nothing has to run."""
-    cells = [cell for part in parts_of(facts) for cell in _cells(part)]
+    cells = [cell for part in parts_of(facts, jumps=False) for cell in _cells(part)]
     named = [{**cell, "id": f"part-{at}"} for at, cell in enumerate(cells)]
     notebook = {
         "cells": named,

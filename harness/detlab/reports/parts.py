@@ -52,15 +52,20 @@ class ReportPart:
     anchor: str = ""
 
 
-def parts_of(facts: ReportFacts) -> Iterator[ReportPart]:
-    """Yield the parts of a report."""
+def parts_of(facts: ReportFacts, *, jumps: bool = True) -> Iterator[ReportPart]:
+    """Yield the parts of a report.
+
+    Args:
+        facts: What it shows.
+        jumps: Whether rows of its tables lead to parts of it, rather than to pages of the cluster.
+    """
     links = HubLinks(facts.address)
     yield ReportPart(line_of(facts.title), 1, _origin(facts, links), anchor="top")
     yield from _notes(facts)
     if facts.experiments:
-        yield ReportPart("Experiments", 2, _experiments(facts, links), anchor="experiments")
+        yield ReportPart("Experiments", 2, _experiments(facts, None if jumps else links), anchor="experiments")
     if facts.runs:
-        yield ReportPart("Runs", 2, _runs(facts, links), anchor="runs")
+        yield ReportPart("Runs", 2, _runs(facts, None if jumps else links), anchor="runs")
     for one in facts.experiments:
         picture, about = figures.curves_of_experiment(one)
         title = f"Experiment {one.view.id}: {line_of(one.view.name, 120)}"
@@ -80,9 +85,10 @@ def _origin(facts: ReportFacts, links: HubLinks) -> str:
         for count, noun in ((len(facts.experiments), "experiment"), (len(facts.runs), "run"))
         if count
     ]
-    cluster = facts.cluster
-    project = facts.project
-    where = links.to(f"{project.workspace}/{project.name}", "workspaces", project.workspace, "projects", project.name) if project else ""
+    cluster, project, where = facts.cluster, facts.project, ""
+    if project is not None:
+        path = ("workspaces", project.workspace, "projects", project.name)
+        where = links.to(f"{project.workspace}/{project.name}", *path)
     rows = [
         ("Made by", f"{shown(facts.maker)}, {moment(facts.made_at)}"),
         ("Project", where),
@@ -114,20 +120,20 @@ def _notes(facts: ReportFacts) -> Iterator[ReportPart]:
         yield ReportPart("The project", 2, of_project, anchor="project")
 
 
-def _inside(anchor: str, text: object) -> str:
-    """Return a link to another part of the report."""
-    return f'<a href="#{html.escape(anchor)}">{shown(text)}</a>'
+def _to(links: HubLinks | None, anchor: str, text: object, *path: object) -> str:
+    """Return a link to another part of the report, or to a page of the cluster."""
+    return links.to(text, *path) if links else f'<a href="#{html.escape(anchor)}">{shown(text)}</a>'
 
 
-def _experiments(facts: ReportFacts, links: HubLinks) -> str:
+def _experiments(facts: ReportFacts, links: HubLinks | None) -> str:
     costs = any(one.view.cost is not None for one in facts.experiments)
     columns = ["ID", "Name", "State", "Method", "Best", "Hyperparameters of the best", "Trials", "Owner"]
     columns += ["Started", "Took", *(["Cost"] if costs else [])]
-    rows = [_experiment_row(one, facts.made_at, costs=costs) for one in facts.experiments]
+    rows = [_experiment_row(one, facts.made_at, links, costs=costs) for one in facts.experiments]
     return grid(columns, rows, right=("ID", "Best", "Trials", "Took", "Cost"))
 
 
-def _experiment_row(one: ReportedExperiment, now: float, *, costs: bool) -> list[TableCell]:
+def _experiment_row(one: ReportedExperiment, now: float, links: HubLinks | None, *, costs: bool) -> list[TableCell]:
     view = one.view
     best = view.best.value if view.best else None
     told = f"{view.metric} {number(best)}" if best is not None else ""
@@ -135,7 +141,7 @@ def _experiment_row(one: ReportedExperiment, now: float, *, costs: bool) -> list
     made = sum(count for state, count in view.trials.items() if state != "RUNNING")
     cost = [amount(view.cost, "" if view.cost is None else f"{view.cost:.2f}")] if costs else []
     return [
-        TableCell(_inside(f"experiment-{view.id}", view.id), str(view.id)),
+        TableCell(_to(links, f"experiment-{view.id}", view.id, "experiments", view.id), str(view.id)),
         words(view.name, 120),
         words(view.state.value),
         words(view.searcher),
@@ -149,18 +155,19 @@ def _experiment_row(one: ReportedExperiment, now: float, *, costs: bool) -> list
     ]
 
 
-def _runs(facts: ReportFacts, links: HubLinks) -> str:
+def _runs(facts: ReportFacts, links: HubLinks | None) -> str:
     columns = ("Run", "Status", "Results", "Parameters", "Group", "Owner", "Started", "Took")
-    return grid(columns, [_run_row(at, one, facts.made_at) for at, one in enumerate(facts.runs)], right=("Took",))
+    rows = [_run_row(at, one, facts.made_at, links) for at, one in enumerate(facts.runs)]
+    return grid(columns, rows, right=("Took",))
 
 
-def _run_row(at: int, one: ReportedRun, now: float) -> list[TableCell]:
+def _run_row(at: int, one: ReportedRun, now: float, links: HubLinks | None) -> list[TableCell]:
     view = one.view
     name = view.name or view.key or view.id[:8]
     took = max(0.0, (view.ended_at or now) - view.started_at) if view.started_at else None
     results = [f"{key} {number(last.value)}" for key, last in list(view.metrics.items())[:_METRICS]]
     return [
-        TableCell(_inside(f"run-{at}", line_of(name, 120)), line_of(name)),
+        TableCell(_to(links, f"run-{at}", line_of(name, 120), "runs", view.id), line_of(name)),
         words(view.status),
         words(", ".join(results)),
         words(settings(view.config)),

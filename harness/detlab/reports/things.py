@@ -103,7 +103,10 @@ def _facts_of_experiment(one: ReportedExperiment, links: HubLinks, now: float) -
         ("Ended", moment(view.ended_at)),
         ("Took", duration(seconds_of(view, now))),
         ("Cost so far", "" if view.cost is None else f"{view.cost:.2f}"),
-        ("Fork of", links.to(f"experiment {view.forked_from}", "experiments", view.forked_from) if view.forked_from else ""),
+        (
+            "Fork of",
+            links.to(f"experiment {view.forked_from}", "experiments", view.forked_from) if view.forked_from else "",
+        ),
         ("Code", _code(view.bundle)),
     ]
 
@@ -183,7 +186,13 @@ def _versions(one: MadeThings, links: HubLinks) -> str:
     rows = [
         (
             TableCell(
-                links.to(f"{view.model}@{view.version}", "models", view.model_reference or view.model, "versions", view.version),
+                links.to(
+                    f"{view.model}@{view.version}",
+                    "models",
+                    view.model_reference or view.model,
+                    "versions",
+                    view.version,
+                ),
                 f"{view.model}@{view.version}",
             ),
             words(", ".join(view.labels)),
@@ -205,7 +214,9 @@ def _artifacts(one: MadeThings, links: HubLinks) -> str:
         page = links.to(f"{named}:v{view.version}", "artifacts", named, "versions", view.version)
         made = "made" if link.role == "logged" else "used"
         digest = TableCell(_code(view.digest), view.digest)
-        rows.append((words(made), TableCell(page, named), words(view.kind), amount(view.size, size_text(view.size)), digest))
+        rows.append(
+            (words(made), TableCell(page, named), words(view.kind), amount(view.size, size_text(view.size)), digest)
+        )
     columns = ("", "Artifact", "Type", "Size", "Digest")
     return "<h3>Artifacts</h3>" + grid(columns, rows, right=("Size",)) if rows else ""
 
