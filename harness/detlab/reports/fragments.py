@@ -83,30 +83,31 @@ def words(value: object, most: int = MOST_CHARS) -> TableCell:
 
 def amount(value: float | None, text: str | None = None) -> TableCell:
     """Return a cell with a number, sorted as such; `text` is shown for it."""
-    at = "" if value is None or math.isnan(value) else repr(float(value))
+    at = "" if value is None or math.isnan(value) else repr(float(value)).replace("inf", "Infinity")
     return TableCell(html.escape(number(value) if text is None else text), at)
 
 
 def grid(columns: Sequence[str], rows: Iterable[Sequence[TableCell]], *, right: Iterable[str] = ()) -> str:
-    """Return a table whose heads sort it, where scripts run.
+    """Return a table; where scripts run, its heads sort it.
 
     Args:
         columns: Names of ours.
         rows: A cell for each column.
         right: Columns of numbers.
     """
-    sides = ['class="n"' if name in set(right) else "" for name in columns]
-    head = "".join(f"<th {side}>{html.escape(name)}</th>" for side, name in zip(sides, columns, strict=True))
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td {side} data-sort="{html.escape(one.value)}">{one.html}</td>'
-            for side, one in zip(sides, row, strict=True)
-        )
-        + "</tr>\n"
-        for row in rows
+    found, numbers = list(rows), set(right)
+    sides = [' class="n"' if name in numbers else "" for name in columns]
+    head = "".join(f"<th{side}>{html.escape(name)}</th>" for side, name in zip(sides, columns, strict=True))
+    body = "".join(f"<tr>{_row(row, sides)}</tr>\n" for row in found)
+    kind = "rows sorts" if len(found) > 1 else "rows"
+    return (
+        f'<div class="wide"><table class="{kind}"><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
     )
-    return f'<div class="wide"><table class="sorts"><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
+
+
+def _row(row: Sequence[TableCell], sides: Sequence[str]) -> str:
+    cells = zip(row, sides, strict=True)
+    return "".join(f'<td{side} data-sort="{html.escape(one.value)}">{one.html}</td>' for one, side in cells)
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> str:

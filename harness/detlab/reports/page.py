@@ -57,9 +57,9 @@ nav li { overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { border-bottom: 1px solid var(--line); padding: .35rem .7rem .35rem 0; text-align: left; vertical-align: top; }
 .facts th { color: var(--quiet); font-weight: 500; min-width: 9rem; }
-.sorts thead th { white-space: nowrap; }
-.sorts td { max-width: 24rem; overflow-wrap: anywhere; }
-.sorts th.n, .sorts td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.rows thead th { white-space: nowrap; }
+.rows td { max-width: 24rem; overflow-wrap: anywhere; }
+.rows th.n, .rows td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .sorts button { all: unset; cursor: pointer; font-weight: 600; }
 .sorts button:hover { text-decoration: underline; }
 .sorts button:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
@@ -78,7 +78,7 @@ figcaption { color: var(--quiet); font-size: .85rem; overflow-wrap: anywhere; }
 .notes { border-left: 3px solid var(--line); margin: 1rem 0; max-width: 48rem; overflow-wrap: anywhere;
   padding-left: 1rem; }
 .warned { color: var(--quiet); }
-@media print { .sorts td, pre { overflow-wrap: anywhere; white-space: pre-wrap; } h2 { break-after: avoid; } }
+@media print { .rows td, pre { overflow-wrap: anywhere; white-space: pre-wrap; } h2 { break-after: avoid; } }
 """
 
 
