@@ -9,6 +9,7 @@ from detlab.errors import DetlabError
 from detlab.reports.facts import ReportedExperiment, ReportedRun
 from detlab.schemas.wire import SeriesView
 from detlab.viz import learning_curves, static, trial_metrics
+from detlab.viz.drawing import plotly_module, safe
 
 MOST_TRIALS, MOST_POINTS = 30, 100
 """Trials in a picture, the best among them, and points of each curve."""
@@ -19,8 +20,6 @@ MOST_PANELS = 8
 def without_plotly() -> str:
     """Return why there are no pictures, if there are none."""
     try:
-        from detlab.viz.drawing import plotly_module
-
         plotly_module("graph_objects")
     except DetlabError as error:
         return f"There are no curves: {error.message}; pip install 'detlab[kernel]' brings it."
@@ -45,7 +44,7 @@ def curves_of_run(one: ReportedRun) -> tuple[str, str]:
     ][:MOST_PANELS]
     if not series:
         return "", ""
-    return _picture(lambda: trial_metrics(series).update_layout(title=f"Metrics of run {one.view.id[:8]}"))
+    return _picture(lambda: trial_metrics(series).update_layout(title=f"Metrics of run {safe(one.view.id[:8])}"))
 
 
 def _picture(draw: Callable[[], Any]) -> tuple[str, str]:

@@ -107,7 +107,7 @@ def grid(columns: Sequence[str], rows: Iterable[Sequence[TableCell]], *, right: 
 
 def _row(row: Sequence[TableCell], sides: Sequence[str]) -> str:
     cells = zip(row, sides, strict=True)
-    return "".join(f'<td{side} data-sort="{html.escape(one.value)}">{one.html}</td>' for one, side in cells)
+    return "".join(f'<td{side} data-sort="{html.escape(line_of(one.value))}">{one.html}</td>' for one, side in cells)
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> str:
