@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import quote
 
 from detlab.visible import visible
@@ -73,6 +74,14 @@ def duration(seconds: float | None) -> str:
     if hours:
         return f"{hours}h {minutes:02d}m"
     return f"{minutes}m {rest:02d}s" if minutes else f"{rest}s"
+
+
+def settings(values: Mapping[str, Any], most: int = 160) -> str:
+    """Return hyperparameters as one line `a=1, b=0.5`, cut if it is long."""
+    parts: Iterable[str] = (
+        f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items()
+    )
+    return line_of(", ".join(parts), most)
 
 
 def words(value: object, most: int = MOST_CHARS) -> TableCell:

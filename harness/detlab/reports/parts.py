@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from detlab.reports import figures
 from detlab.reports.facts import ReportedExperiment, ReportedRun, ReportFacts
@@ -19,6 +18,7 @@ from detlab.reports.fragments import (
     moment,
     number,
     pairs,
+    settings,
     shown,
     words,
 )
@@ -176,14 +176,6 @@ def _run_row(at: int, one: ReportedRun, now: float, links: HubLinks | None) -> l
         TableCell(moment(view.started_at), str(view.started_at or "")),
         amount(took, duration(took)),
     ]
-
-
-def settings(values: Mapping[str, Any], most: int = 160) -> str:
-    """Return hyperparameters as one line `a=1, b=0.5`, cut if it is long."""
-    parts: Iterable[str] = (
-        f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items()
-    )
-    return line_of(", ".join(parts), most)
 
 
 def headings(parts: Sequence[ReportPart]) -> list[tuple[str, str]]:

@@ -19,6 +19,7 @@ from detlab.reports.fragments import (
     moment,
     number,
     pairs,
+    settings,
     shown,
     words,
 )
@@ -50,6 +51,7 @@ def experiment_body(one: ReportedExperiment, links: HubLinks, now: float) -> str
             _warned(view),
             notes_html(view.notes or ""),
             _images(one),
+            _trials(one, links),
             _checkpoints(one),
             _versions(one, links),
             _artifacts(one, links),
@@ -161,6 +163,27 @@ def _results(one: ReportedRun) -> str:
 
 
 # --- what was made
+
+
+def _trials(one: ReportedExperiment, links: HubLinks) -> str:
+    trials = sorted(one.curves.trials, key=lambda view: view.index) if one.curves else []
+    rows = [
+        (
+            TableCell(links.to(view.id, "trials", view.id), str(view.id)),
+            words(view.state.value + (f" ({view.why_stopped})" if view.why_stopped else ""), 120),
+            amount(view.best_validation),
+            amount(view.steps_completed),
+            words(settings(view.hparams)),
+            amount(view.worked, duration(view.worked)),
+        )
+        for view in trials
+    ]
+    if len(rows) < 2:
+        return ""
+    made = sum(count for state, count in one.view.trials.items() if state != "RUNNING")
+    title = f"Trials: the best and newest {len(rows)} of {made}" if made > len(rows) else "Trials"
+    columns = ("Trial", "State", "Best", "Steps", "Hyperparameters", "Took")
+    return folded(title, grid(columns, rows, right=("Trial", "Best", "Steps", "Took")))
 
 
 def _checkpoints(one: ReportedExperiment) -> str:

@@ -168,8 +168,7 @@ def _experiments_of(wanted: ReportRequest, project: ProjectView | None) -> Flow[
         return ids, False
     where = {} if project is None else {"workspace": project.workspace_id, "project": project.id}
     views = yield from operations.experiments(limit=wanted.limit + 1, archived="no", filter=wanted.filter, **where)
-    listed = [view.id for view in views[: wanted.limit]]
-    return list(dict.fromkeys([*ids, *listed]))[:MOST_THINGS], len(views) > wanted.limit
+    return _together(ids, [view.id for view in views], wanted.limit)
 
 
 def _runs_of(wanted: ReportRequest, project: ProjectView | None) -> Flow[tuple[list[str], bool]]:
@@ -177,8 +176,13 @@ def _runs_of(wanted: ReportRequest, project: ProjectView | None) -> Flow[tuple[l
     if project is None or wanted.filter:
         return ids, False
     views = yield from runs.runs(f"{project.workspace}/{project.name}", limit=wanted.limit + 1)
-    listed = [view.id for view in views[: wanted.limit]]
-    return list(dict.fromkeys([*ids, *listed]))[:MOST_THINGS], len(views) > wanted.limit
+    return _together(ids, [view.id for view in views], wanted.limit)
+
+
+def _together(named: Sequence[T], listed: Sequence[T], limit: int) -> tuple[list[T], bool]:
+    """Return what was named and the newest of a list, and whether more of the list is left out."""
+    found = list(dict.fromkeys([*named, *listed[:limit]]))
+    return found[:MOST_THINGS], len(listed) > limit or len(found) > MOST_THINGS
 
 
 # --- one of them
