@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from enum import Enum
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -26,10 +27,8 @@ from detlab.schemas.wire.registry import Lineage, VersionView
 from detlab.schemas.wire.runs import LastPoint, RunCurve, RunView
 
 DIGEST = "sha256:" + "ab" * 32
-PIXEL = (
-    b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f\x15\xc4\x89\x00\x00"
-    b"\x00\rIDATx\x9cc\xf8\xcf\xc0\xf0\x1f\x00\x05\x00\x01\xff\x89\x99=\x1d\x00\x00\x00\x00IEND\xaeB`\x82"
-)
+PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg==")
+"""A grey PNG."""
 
 
 def trial(number: int, best: float) -> TrialView:
