@@ -135,11 +135,11 @@ class HubLinks:
     """Links to the pages of the service.
 
     Args:
-        base: Its address, with a slash at the end; where it is none of http, texts stand without links.
+        base: Its address; where it is none of http, texts stand without links.
     """
 
     def __init__(self, base: str) -> None:
-        self._base = base if base.startswith(("http://", "https://")) else ""
+        self._base = f"{base.rstrip('/')}/" if base.startswith(("http://", "https://")) else ""
 
     def to(self, text: object, *path: object) -> str:
         """Return a link; parts of the path are quoted."""

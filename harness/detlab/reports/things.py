@@ -117,7 +117,9 @@ def _facts_of_run(one: ReportedRun, links: HubLinks, now: float) -> list[tuple[s
     view, tags = one.view, one.view.tags
     took = max(0.0, (view.ended_at or now) - view.started_at) if view.started_at else None
     changed = tags.get(_CHANGED, "")
-    commit = tags.get(_COMMIT, "") + (f", with {changed} changed files" if changed not in {"", "0"} else "")
+    commit = tags.get(_COMMIT, "")
+    if commit and changed not in {"", "0"}:
+        commit += f", with {changed} changed files"
     return [
         ("Page", links.to(f"run {view.id}", "runs", view.id)),
         ("Status", shown(view.status + (f": {view.end_reason}" if view.end_reason else ""))),

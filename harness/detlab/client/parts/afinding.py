@@ -138,7 +138,7 @@ class AsyncFindingCalls:
         path: str | Path = "report.html",
         *,
         project: str = "",
-        experiments: Collection[int] | int = (),
+        experiments: Collection[int] = (),
         runs: Collection[str] | str = (),
         filter: str = "",  # noqa: A002  (its name in requests)
         title: str = "",

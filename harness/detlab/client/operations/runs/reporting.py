@@ -129,7 +129,7 @@ def report_facts(wanted: ReportRequest, *, address: str, now: float, command: st
         notes=wanted.notes,
         project=project,
         experiments=experiments,
-        runs=found_runs,
+        runs=list({one.view.id: one for one in found_runs}.values()),
         left_out=told,
     )
 
@@ -141,7 +141,8 @@ def _shared_address(cluster: ClusterView, address: str) -> str:
 
 def _all(names: Sequence[Any], flow: Callable[[Any], Flow[T]], needed: Collection[Any]) -> Flow[tuple[list[T], int]]:
     """Gather things one by one; one that is gone by now is counted, unless it was asked for by its name."""
-    found, gone = [], 0
+    found: list[T] = []
+    gone = 0
     for name in names:
         try:
             found.append((yield from flow(name)))
@@ -166,7 +167,7 @@ def _experiments_of(wanted: ReportRequest, project: ProjectView | None) -> Flow[
     ids = list(dict.fromkeys(wanted.experiments))
     if project is None and not wanted.filter:
         return ids, False
-    where = {} if project is None else {"workspace": project.workspace_id, "project": project.id}
+    where: dict[str, Any] = {} if project is None else {"workspace": project.workspace_id, "project": project.id}
     views = yield from operations.experiments(limit=wanted.limit + 1, archived="no", filter=wanted.filter, **where)
     return _together(ids, [view.id for view in views], wanted.limit)
 
