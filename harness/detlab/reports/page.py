@@ -63,8 +63,8 @@ th, td { border-bottom: 1px solid var(--line); padding: .35rem .7rem .35rem 0; t
 .sorts button { all: unset; cursor: pointer; font-weight: 600; }
 .sorts button:hover { text-decoration: underline; }
 .sorts button:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
-th[aria-sort=ascending] button::after { content: " \\2191"; }
-th[aria-sort=descending] button::after { content: " \\2193"; }
+th[aria-sort=ascending] button::after { content: " \\2191" / ""; }
+th[aria-sort=descending] button::after { content: " \\2193" / ""; }
 code, pre { font: .85rem/1.45 ui-monospace, monospace; }
 code { overflow-wrap: anywhere; }
 pre { background: var(--band); border: 1px solid var(--line); border-radius: 4px; margin: .5rem 0; overflow-x: auto;

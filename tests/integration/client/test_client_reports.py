@@ -23,13 +23,14 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 @pytest.fixture(scope="module")
 def search_id(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> int:
-    """A project `reported` of the personal workspace, with one of each."""
+    """A project `reported` of a workspace `reporting`, with one of each."""
     folder = tmp_path_factory.mktemp("artifact")
     (folder / "a.csv").write_text("1,2\n")
     with Client(cluster.url, cluster.token) as client:
-        client.get_workspace("Uncategorized").create_project("reported", "What is reported", f"It *is*. {HOSTILE}")
+        client.create_workspace("reporting").create_project("reported", "What is reported", f"It *is*. {HOSTILE}")
         config = {
             "name": f"by hand {HOSTILE}",
+            "workspace": "reporting",
             "project": "reported",
             "searcher": {"name": "random", "metric": "loss", "max_trials": 2},
             "hyperparameters": {"x": {"type": "double", "minval": 0.0, "maxval": 1.0}},
@@ -48,7 +49,7 @@ def _run(cluster: Cluster, home: Path) -> str:
     """A run of a script, with a metric and a picture; return its id."""
     code = (
         "import detlab as det\n"
-        "with det.init(project='reported', name='baseline', config={'lr': 0.1}) as run:\n"
+        "with det.init(project='reporting/reported', name='baseline', config={'lr': 0.1}) as run:\n"
         "    for step in range(5):\n"
         "        run.log({'loss': 1 / (step + 1)}, step=step)\n"
         "    run.log({'picture': det.Image([[0, 255], [255, 0]])}, step=5)\n"
@@ -67,14 +68,14 @@ def command(cluster: Cluster, tmp_path: Path) -> Command:
     here = {**cluster.environment, "DET_URL": cluster.url, "DET_TOKEN": cluster.token, "HOME": str(tmp_path)}
 
     def run(*words: object) -> subprocess.CompletedProcess[str]:
-        line = [Path(sys.executable).with_name("det"), *map(str, words)]
+        line = [str(Path(sys.executable).with_name("det")), *map(str, words)]
         return subprocess.run(line, env=here, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
 
     return run
 
 
 def test_a_project_by_the_sdk_as_a_page(client: Client, search_id: int, tmp_path: Path) -> None:
-    made = client.report(tmp_path / "r.html", project="reported", notes="Mine: **good**")
+    made = client.report(tmp_path / "r.html", project="reporting/reported", notes="Mine: **good**")
     page = made.path.read_text()
     assert (made.experiments, made.runs, made.left_out) == (1, 1, ())
     assert made.size < 200_000
