@@ -34,7 +34,7 @@ def search_id(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> int
             "project": "reported",
             "searcher": {"name": "random", "metric": "loss", "max_trials": 2},
             "hyperparameters": {"x": {"type": "double", "minval": 0.0, "maxval": 1.0}},
-            "environment": {"environment_variables": {"SERVICE_TOKEN": "planted-secret"}},
+            "environment": {"environment_variables": ["SERVICE_TOKEN=planted-secret"]},
         }
         search = client.create_search(config)
         for number, trial in enumerate(search, 1):
