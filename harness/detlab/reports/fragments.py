@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from detlab.visible import visible
+from detlab.viz.data import flatten
 
 MOST_CHARS = 500
 """Of a value; longer ones are cut."""
@@ -59,10 +60,10 @@ def number(value: float | None) -> str:
 
 
 def moment(seconds: float | None) -> str:
-    """Return a time as `2026-11-30 12:05 UTC`: a report is read elsewhere."""
+    """Return a time as `2026-11-30 12:05 UTC`, in one line: a report is read elsewhere."""
     if not seconds or not math.isfinite(seconds) or abs(seconds) > 2**37:
         return ""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return f'<span class="t">{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC</span>'
 
 
 def duration(seconds: float | None) -> str:
@@ -77,9 +78,9 @@ def duration(seconds: float | None) -> str:
 
 
 def settings(values: Mapping[str, Any], most: int = 160) -> str:
-    """Return hyperparameters as one line `a=1, b=0.5`, cut if it is long."""
-    parts: Iterable[str] = (
-        f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items()
+    """Return hyperparameters as one line `a=1, b.c=0.5`, cut if it is long."""
+    parts = (
+        f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={value}" for key, value in flatten(values).items()
     )
     return line_of(", ".join(parts), most)
 
@@ -97,7 +98,7 @@ def amount(value: float | None, text: str | None = None) -> TableCell:
 
 
 def grid(columns: Sequence[str], rows: Iterable[Sequence[TableCell]], *, right: Iterable[str] = ()) -> str:
-    """Return a table; where scripts run, its heads sort it.
+    """Return a table; where scripts run, its heads sort it. Columns in which nothing stands are left out.
 
     Args:
         columns: Names of ours.
@@ -105,8 +106,9 @@ def grid(columns: Sequence[str], rows: Iterable[Sequence[TableCell]], *, right: 
         right: Columns of numbers.
     """
     found, numbers = list(rows), set(right)
-    sides = [' class="n"' if name in numbers else "" for name in columns]
-    head = "".join(f"<th{side}>{html.escape(name)}</th>" for side, name in zip(sides, columns, strict=True))
+    kept = [at for at in range(len(columns)) if any(row[at].html for row in found)]
+    sides = {at: ' class="n"' if columns[at] in numbers else "" for at in kept}
+    head = "".join(f"<th{sides[at]}>{html.escape(columns[at])}</th>" for at in kept)
     body = "".join(f"<tr>{_row(row, sides)}</tr>\n" for row in found)
     kind = "rows sorts" if len(found) > 1 else "rows"
     return (
@@ -114,9 +116,10 @@ def grid(columns: Sequence[str], rows: Iterable[Sequence[TableCell]], *, right: 
     )
 
 
-def _row(row: Sequence[TableCell], sides: Sequence[str]) -> str:
-    cells = zip(row, sides, strict=True)
-    return "".join(f'<td{side} data-sort="{html.escape(line_of(one.value))}">{one.html}</td>' for one, side in cells)
+def _row(row: Sequence[TableCell], sides: Mapping[int, str]) -> str:
+    return "".join(
+        f'<td{side} data-sort="{html.escape(line_of(row[at].value))}">{row[at].html}</td>' for at, side in sides.items()
+    )
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> str:

@@ -58,7 +58,8 @@ table { border-collapse: collapse; font-size: .9rem; }
 th, td { border-bottom: 1px solid var(--line); padding: .35rem .7rem .35rem 0; text-align: left; vertical-align: top; }
 .facts th { color: var(--quiet); font-weight: 500; min-width: 9rem; }
 .rows thead th { white-space: nowrap; }
-.rows td { max-width: 24rem; overflow-wrap: anywhere; }
+.rows td { max-width: 24rem; overflow-wrap: break-word; }
+.t { white-space: nowrap; }
 .rows th.n, .rows td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .sorts button { all: unset; cursor: pointer; font-weight: 600; }
 .sorts button:hover { text-decoration: underline; }

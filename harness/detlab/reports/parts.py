@@ -136,7 +136,7 @@ def _experiments(facts: ReportFacts, links: HubLinks | None) -> str:
 def _experiment_row(one: ReportedExperiment, now: float, links: HubLinks | None, *, costs: bool) -> list[TableCell]:
     view = one.view
     best = view.best.value if view.best else None
-    told = f"{view.metric} {number(best)}" if best is not None else ""
+    told = f"{line_of(view.metric, 30)} {number(best)}" if best is not None else ""
     took = seconds_of(view, now)
     made = sum(count for state, count in view.trials.items() if state != "RUNNING")
     cost = [amount(view.cost, "" if view.cost is None else f"{view.cost:.2f}")] if costs else []

@@ -26,6 +26,7 @@ from detlab.reports.fragments import (
 from detlab.reports.notes import notes_html
 from detlab.schemas.wire import ExperimentView
 from detlab.schemas.wire.storage import size_text
+from detlab.viz.data import flatten
 
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """Types of pictures that are shown: none of them can hold a script."""
@@ -89,7 +90,7 @@ def _facts_of_experiment(one: ReportedExperiment, links: HubLinks, now: float) -
     if view.best is not None:
         where = links.to(view.best.told, "trials", view.best.trial_id)
         best = f"{shown(view.metric)} {number(view.best.value)} at step {view.best.steps_completed}, {where}"
-    point = _yaml(trial.hparams).strip() if trial and trial.hparams else ""
+    point = [f"{name}: {value}" for name, value in flatten(trial.hparams).items()] if trial else []
     return [
         ("Page", links.to(f"experiment {view.id}", "experiments", view.id)),
         ("State", shown(view.state.value) + (f": {shown(view.failure.message)}" if view.failure else "")),
@@ -141,8 +142,8 @@ def _code(text: str | None) -> str:
     return f"<code>{shown(text)}</code>" if text else ""
 
 
-def _lines(text: str) -> str:
-    return "<br>".join(shown(line) for line in text.splitlines()[:50])
+def _lines(lines: Sequence[str]) -> str:
+    return "<br>".join(map(shown, lines[:50]))
 
 
 def _warned(view: ExperimentView) -> str:

@@ -35,7 +35,7 @@ HOSTILE = (
 )
 PLAIN = {"section", "h1", "h2", "h3", "h4", "h5", "h6", "p", "div", "table", "thead", "tbody", "tr", "th", "td", "code"}
 PLAIN |= {"pre", "a", "ul", "ol", "li", "br", "details", "summary", "figure", "figcaption", "img", "strong", "em", "s"}
-PLAIN |= {"hr", "blockquote"}
+PLAIN |= {"hr", "blockquote", "span"}
 OF_PAGE = {"html", "head", "meta", "title", "style", "body", "main", "nav", "script"}
 ATTRIBUTES = {"class", "id", "href", "rel", "src", "alt", "data-sort", "scope", "aria-label", "start"}
 OF_HEAD = {"lang", "charset", "http-equiv", "content", "name"}
@@ -136,7 +136,7 @@ def test_a_page_has_this_structure(facts: ReportFacts) -> None:
         "Only the newest 2 experiments are here.",
         "Handwritten digits",
         "loss 0.25 at step 300",
-        "lr=0.05, layers=2",
+        "lr=0.05, layers=2, optimizer.name=adam",
         "1h 02m",
         "3.50",
         "sha256:" + "ab" * 32,
