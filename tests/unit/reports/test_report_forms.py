@@ -205,6 +205,7 @@ def test_texts_of_people_are_texts_on_the_page(facts: ReportFacts, text: str) ->
         "rows",
         "rows sorts",
         "n",
+        "t",
         "notes",
         "media",
         "curves",
