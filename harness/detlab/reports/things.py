@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import html
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from detlab.reports.facts import MadeThings, ReportedExperiment, ReportedRun, ReportImage
 from detlab.reports.fragments import (
@@ -24,6 +25,7 @@ from detlab.reports.fragments import (
     words,
 )
 from detlab.reports.notes import notes_html
+from detlab.schemas.expconf.raw.secret_keys import MASK, is_secret_option
 from detlab.schemas.wire import ExperimentView
 from detlab.schemas.wire.storage import size_text
 from detlab.viz.data import flatten
@@ -57,7 +59,7 @@ def experiment_body(one: ReportedExperiment, links: HubLinks, now: float) -> str
             _versions(one, links),
             _artifacts(one, links),
             _commands(_again(one)),
-            folded("Config", block(_yaml(view.config))) if view.config else "",
+            folded("Config", block(_yaml(without_secrets(view.config)))) if view.config else "",
         ]
     )
 
@@ -155,6 +157,32 @@ def _yaml(values: object) -> str:
     import yaml
 
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+
+
+def without_secrets(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config in which also variables are masked whose names are those of secrets.
+
+    On the page of an experiment who may read it sees them; a report goes further.
+    """
+    found = dict(config)
+    environment = found.get("environment")
+    if isinstance(environment, Mapping) and "environment_variables" in environment:
+        variables = _masked(environment["environment_variables"])
+        found["environment"] = {**environment, "environment_variables": variables}
+    return found
+
+
+def _masked(variables: Any) -> Any:
+    if isinstance(variables, Mapping):
+        return {name: MASK if _secret(name, value) else _masked(value) for name, value in variables.items()}
+    if isinstance(variables, list):
+        return [_masked(one) for one in variables]
+    name, equals, _ = str(variables).partition("=")
+    return f"{name}={MASK}" if equals and is_secret_option(name) else variables
+
+
+def _secret(name: object, value: object) -> bool:
+    return isinstance(value, str) and is_secret_option(name)
 
 
 def _results(one: ReportedRun) -> str:

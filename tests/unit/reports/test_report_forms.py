@@ -238,6 +238,20 @@ def test_without_plotly_the_page_says_why_there_are_no_curves(
     assert [source[:15] for source in seen.values("src")] == ["data:image/png;"]
 
 
+def test_variables_named_as_secrets_are_masked(facts: ReportFacts) -> None:
+    """A report leaves the cluster, where who may read an experiment sees its variables."""
+    first = facts.experiments[0]
+    variables = {"cpu": ["HF_TOKEN=planted", "OMP_NUM_THREADS=4"], "cuda": {"AWS_SECRET_ACCESS_KEY": "planted"}}
+    config = {"environment": {"environment_variables": variables, "image": "x"}}
+    view = first.view.model_copy(update={"config": config})
+    for text in (report_page, report_notebook):
+        made = text(replace(facts, experiments=[replace(first, view=view)]))
+        assert "planted" not in made
+        assert "HF_TOKEN=********" in made
+        assert "OMP_NUM_THREADS=4" in made
+    assert config["environment"]["environment_variables"] is variables
+
+
 # --- the notebook
 
 
