@@ -71,7 +71,7 @@ def run_curves(run_id: str, names: Iterable[str], max_points: int) -> Flow[list[
         names: Of the metrics.
         max_points: Points of each curve; extremes and the last point stay exact.
     """
-    params = {"name": json.dumps(list(names)), "max_points": max_points}
+    params: dict[str, str | int | None] = {"name": json.dumps(list(names)), "max_points": max_points}
     return pages(f"runs/{quote(run_id, safe='')}/curves", RunCurve, "skip", None, params)
 
 
