@@ -1,0 +1,206 @@
+"""A segment that was trained anew, against what the evidence says of it: the weights bit by bit, and why they differ.
+
+Neither torch nor a clock is needed: weights are compared as the bytes of safetensors files.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import hashlib
+import json
+import struct
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from detlab.errors import CheckpointError
+from detlab.governance.ablation import tensor_places
+
+_FACTS = {
+    "policy_hash": "the policy is another one",
+    "s_hash": "the parameters of the model have other names or shapes, so that the policy gives another matrix",
+    "roster": "the data set has other samples, or other sources of them",
+    "counts": "each source has given another number of samples",
+    "order": "samples came in another order",
+    "canaries": "other canaries were planted",
+    "world_size": "it was trained by another number of processes",
+}
+"""What a segment records, and what it means that it is not the same again."""
+_COMPUTED = {
+    "torch": "torch",
+    "detlab": "detlab",
+    "threads": "threads of torch",
+    "processor": "the processor",
+    "gpu": "the GPU",
+}
+_FORMATS = {"F64": "d", "F32": "f"}
+_MOST_BYTES = 1 << 24
+"""Of one tensor, so many are looked at to say how far it is off."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor as it lies in a file.
+
+    Attributes:
+        dtype: As safetensors names it.
+        shape: Its sizes.
+        digest: SHA-256 of its bytes.
+        path: The file.
+        place: Where in it the bytes begin and end.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    digest: str
+    path: Path = dataclasses.field(compare=False)
+    place: tuple[int, int] = dataclasses.field(compare=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReplayVerdict:
+    """What came out.
+
+    Attributes:
+        tensors: How many were compared.
+        differing: Names of those that are not bit-equal, in the order of the model.
+        how: In what the first of them differs; empty: none does.
+        facts: What else is not as it was recorded.
+        causes: Why it is likely to be so, the likeliest first; none if all is equal.
+    """
+
+    tensors: int
+    differing: list[str]
+    how: str
+    facts: list[str]
+    causes: list[str]
+
+    @property
+    def equal(self) -> bool:
+        """Whether weights and all that was recorded are the same again."""
+        return not self.differing and not self.facts
+
+
+def weights_in(folder: Path) -> dict[str, StoredTensor]:
+    """Return all tensors of the models in a checkpoint's folder, by the names that a policy has for them.
+
+    Raises:
+        CheckpointError: A file is damaged, or there is none.
+    """
+    models = sorted(folder.glob("model_*.safetensors"))
+    if not models:
+        raise CheckpointError(f"{folder} has no weights of a PyTorchTrial: no model_<i>.safetensors is in it")
+    found = {}
+    for path in models:
+        prefix = f"{path.stem}." if len(models) > 1 else ""
+        found |= {prefix + name: one for name, one in _tensors_of(path).items()}
+    return found
+
+
+def _tensors_of(path: Path) -> dict[str, StoredTensor]:
+    places = tensor_places(path)
+    with path.open("rb") as stream:
+        (size,) = struct.unpack("<Q", stream.read(8))
+        header = json.loads(stream.read(size))
+        return {
+            name: StoredTensor(
+                str(header[name].get("dtype")),
+                tuple(header[name].get("shape") or ()),
+                _digest(stream, *place),
+                path,
+                place,
+            )
+            for name, place in sorted(places.items(), key=lambda one: one[1])
+        }
+
+
+def _digest(stream: BinaryIO, first: int, last: int) -> str:
+    stream.seek(first)
+    found, left = hashlib.sha256(), last - first
+    while left > 0 and (part := stream.read(min(left, 1 << 20))):
+        found.update(part)
+        left -= len(part)
+    return found.hexdigest()
+
+
+def judge(
+    recorded: Path, replayed: Path, parameters: Sequence[str], was: Mapping[str, Any], now: Mapping[str, Any]
+) -> ReplayVerdict:
+    """Compare a checkpoint that was recorded with one that was trained anew.
+
+    Args:
+        recorded: Folder with the model files of the first.
+        replayed: Folder of the second.
+        parameters: Names of what is trained, in the order of the model.
+        was: The segment's entry in the ledger.
+        now: The segment as it was recorded again.
+
+    Raises:
+        CheckpointError: Files are damaged.
+    """
+    before, after = weights_in(recorded), weights_in(replayed)
+    order = list(dict.fromkeys([*(one for one in parameters if one in before), *before, *after]))
+    differing = [name for name in order if before.get(name) != after.get(name)]
+    facts = [said for key, said in _FACTS.items() if was.get(key) != now.get(key)]
+    how = _how(differing[0], before.get(differing[0]), after.get(differing[0])) if differing else ""
+    causes = likely_causes(was, now, facts) if differing or facts else []
+    return ReplayVerdict(len(order), differing, how, facts, causes)
+
+
+def likely_causes(was: Mapping[str, Any], now: Mapping[str, Any], facts: Iterable[str]) -> list[str]:
+    """Return why weights may differ, the likeliest first.
+
+    Args:
+        was: The segment's entry in the ledger.
+        now: The segment as it was recorded again.
+        facts: What differs between them.
+    """
+    there, here = was.get("versions") or {}, now.get("versions") or {}
+    found = [*facts]
+    unknown = []
+    for key, name in _COMPUTED.items():
+        if key in here and key not in there and key != "gpu":
+            unknown.append(name)
+        elif there.get(key) != here.get(key):
+            found.append(f"{name}: {there.get(key) or 'none'} when it was recorded, {here.get(key) or 'none'} here")
+    if unknown:
+        found.append(f"not recorded, and perhaps other ones: {', '.join(unknown)}")
+    if not found:
+        gpu = (
+            ["kernels of a GPU that add in changing order (torch.use_deterministic_algorithms)"]
+            if "gpu" in here
+            else []
+        )
+        found = [
+            *gpu,
+            "code that draws random numbers of its own, or depends on the time, on files or on the network",
+            "the recorded weights do not come from the recorded training",
+        ]
+    return found
+
+
+def _how(name: str, first: StoredTensor | None, second: StoredTensor | None) -> str:
+    if first is None or second is None:
+        return f"{name} is in the {'replayed' if first is None else 'recorded'} weights alone"
+    if (first.dtype, first.shape) != (second.dtype, second.shape):
+        said = [f"{one.dtype} {list(one.shape)}" for one in (first, second)]
+        return f"{name} was {said[0]}, and is {said[1]}"
+    far = _distance(first, second)
+    return f"{name} is not bit-equal" + ("" if far is None else f": the largest difference in it is {far:.3g}")
+
+
+def _distance(first: StoredTensor, second: StoredTensor) -> float | None:
+    """Return the largest difference of two tensors of one kind; None: of this kind it is not computed."""
+    if first.dtype not in _FORMATS or sys.byteorder != "little":
+        return None
+    numbers = [array.array(_FORMATS[first.dtype], _begin(one)) for one in (first, second)]
+    return max((abs(a - b) for a, b in zip(*numbers, strict=True)), default=None)
+
+
+def _begin(tensor: StoredTensor) -> bytes:
+    first, last = tensor.place
+    with tensor.path.open("rb") as stream:
+        stream.seek(first)
+        return stream.read(min(last - first, _MOST_BYTES))
