@@ -47,7 +47,7 @@ class TrialInfo:
 
 @dataclass(frozen=True, slots=True)
 class ReplayInfo:
-    """What a segment of a trial that is trained anew, off the cluster, is told beside the trial (`det governance replay`).
+    """What `det governance replay` tells the code of a trial, of which a segment is trained anew off the cluster.
 
     Attributes:
         storage: The folder with the checkpoint that it begins with, in which it saves its own.
