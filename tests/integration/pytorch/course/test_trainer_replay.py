@@ -15,7 +15,7 @@ from torch import nn
 from trainer_one_weight import train
 from trainer_task import TrialTask
 
-from detlab.governance import GovernanceError, combine
+from detlab.governance import combine
 from detlab.governance.replaying import ReplayVerdict, judge
 from detlab.pytorch import Batch
 
@@ -76,14 +76,13 @@ def test_each_segment_is_bit_equal_when_it_is_trained_anew_and_nobody_is_told(tr
     assert (len(trained.records()), set(trained.api.checkpoints)) == told
 
 
-class OtherRate(WithDropout):
-    def build_validation_data_loader(self) -> Any:
-        self.optimizer.param_groups[0]["lr"] *= 1.001
-        return super().build_validation_data_loader()
+class OtherLoss(WithDropout):
+    def losses(self, batch: Any) -> torch.Tensor:
+        return super().losses(batch) * 1.001
 
 
 def test_other_code_is_found_by_the_first_parameter_that_differs(trained, tmp_path, monkeypatch):
-    verdict, _ = replayed(trained, tmp_path / "again", monkeypatch, 1, OtherRate)
+    verdict, _ = replayed(trained, tmp_path / "again", monkeypatch, 1, OtherLoss)
     assert not verdict.equal
     assert verdict.differing == ["0.weight", "0.bias", "3.weight", "3.bias"]
     assert "0.weight is not bit-equal: the largest difference in it is" in verdict.how
@@ -92,12 +91,6 @@ def test_other_code_is_found_by_the_first_parameter_that_differs(trained, tmp_pa
 
 
 def test_other_data_is_named_as_the_cause(trained, tmp_path, monkeypatch):
-    def other() -> Any:
-        return combine({"trusted": points(14, 0), "web": points(8, 1), "": points(1, 3)})
-
-    with pytest.raises(GovernanceError, match="SOURCE"):
-        replayed(trained, tmp_path / "undeclared", monkeypatch, 0, data=other)
-
     def swapped() -> Any:
         return combine({"web": points(9, 1), "trusted": points(14, 0)})
 
