@@ -1,17 +1,16 @@
 """A segment that was trained anew, against what the evidence says of it: the weights bit by bit, and why they differ.
 
-Neither torch nor a clock is needed: weights are compared as the bytes of safetensors files.
+Weights are compared as the bytes of safetensors files, without torch; only a distance needs numpy.
 """
 
 from __future__ import annotations
 
-import array
 import dataclasses
 import hashlib
 import json
+import math
 import struct
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,9 +34,10 @@ _COMPUTED = {
     "processor": "the processor",
     "gpu": "the GPU",
 }
-_FORMATS = {"F64": "d", "F32": "f"}
-_MOST_BYTES = 1 << 24
-"""Of one tensor, so many are looked at to say how far it is off."""
+_FORMATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+"""Of what a distance can be computed, as numpy reads it."""
+_PART = 1 << 24
+"""Bytes that are compared at a time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ class ReplayVerdict:
         tensors: How many were compared.
         differing: Names of those that are not bit-equal, in the order of the model.
         how: In what the first of them differs; empty: none does.
+        largest: The largest difference of two numbers in them; infinite if it cannot be computed of one of them.
         facts: What else is not as it was recorded.
         causes: Why it is likely to be so, the likeliest first; none if all is equal.
     """
@@ -74,6 +75,7 @@ class ReplayVerdict:
     tensors: int
     differing: list[str]
     how: str
+    largest: float
     facts: list[str]
     causes: list[str]
 
@@ -81,6 +83,10 @@ class ReplayVerdict:
     def equal(self) -> bool:
         """Whether weights and all that was recorded are the same again."""
         return not self.differing and not self.facts
+
+    def holds(self, tolerance: float) -> bool:
+        """Return whether no weight is further off, and all else that was recorded is the same again."""
+        return not self.facts and self.largest <= tolerance
 
 
 def weights_in(folder: Path) -> dict[str, StoredTensor]:
@@ -144,9 +150,10 @@ def judge(
     order = list(dict.fromkeys([*(one for one in parameters if one in before), *before, *after]))
     differing = [name for name in order if before.get(name) != after.get(name)]
     facts = [said for key, said in _FACTS.items() if was.get(key) != now.get(key)]
-    how = _how(differing[0], before.get(differing[0]), after.get(differing[0])) if differing else ""
+    far = {name: _distance(before.get(name), after.get(name)) for name in differing}
+    how = _how(differing[0], before.get(differing[0]), after.get(differing[0]), far[differing[0]]) if differing else ""
     causes = likely_causes(was, now, facts) if differing or facts else []
-    return ReplayVerdict(len(order), differing, how, facts, causes)
+    return ReplayVerdict(len(order), differing, how, max(far.values(), default=0.0), facts, causes)
 
 
 def likely_causes(was: Mapping[str, Any], now: Mapping[str, Any], facts: Iterable[str]) -> list[str]:
@@ -181,26 +188,43 @@ def likely_causes(was: Mapping[str, Any], now: Mapping[str, Any], facts: Iterabl
     return found
 
 
-def _how(name: str, first: StoredTensor | None, second: StoredTensor | None) -> str:
+def _how(name: str, first: StoredTensor | None, second: StoredTensor | None, far: float) -> str:
     if first is None or second is None:
         return f"{name} is in the {'replayed' if first is None else 'recorded'} weights alone"
     if (first.dtype, first.shape) != (second.dtype, second.shape):
         said = [f"{one.dtype} {list(one.shape)}" for one in (first, second)]
         return f"{name} was {said[0]}, and is {said[1]}"
-    far = _distance(first, second)
-    return f"{name} is not bit-equal" + ("" if far is None else f": the largest difference in it is {far:.3g}")
+    return f"{name} is not bit-equal" + (f": the largest difference in it is {far:.3g}" if math.isfinite(far) else "")
 
 
-def _distance(first: StoredTensor, second: StoredTensor) -> float | None:
-    """Return the largest difference of two tensors of one kind; None: of this kind it is not computed."""
-    if first.dtype not in _FORMATS or sys.byteorder != "little":
-        return None
-    numbers = [array.array(_FORMATS[first.dtype], _begin(one)) for one in (first, second)]
-    return max((abs(a - b) for a, b in zip(*numbers, strict=True)), default=None)
+def _distance(first: StoredTensor | None, second: StoredTensor | None) -> float:
+    """Return the largest difference of two numbers in two tensors; infinite if it cannot be computed."""
+    if first is None or second is None or (first.dtype, first.shape) != (second.dtype, second.shape):
+        return math.inf
+    if first.dtype not in _FORMATS:
+        return math.inf
+    parts = zip(_parts(first), _parts(second), strict=True)
+    return max((_largest(a, b) for a, b in parts), default=0.0)
 
 
-def _begin(tensor: StoredTensor) -> bytes:
+def _parts(tensor: StoredTensor) -> Iterator[Any]:
+    """Yield the numbers of a tensor in parts, as float64."""
+    import numpy as np
+
     first, last = tensor.place
     with tensor.path.open("rb") as stream:
         stream.seek(first)
-        return stream.read(min(last - first, _MOST_BYTES))
+        for begin in range(first, last, _PART):
+            numbers = np.frombuffer(stream.read(min(_PART, last - begin)), _FORMATS[tensor.dtype])
+            if tensor.dtype == "BF16":  # the upper half of a float32
+                numbers = (numbers.astype("<u4") << 16).view("<f4")
+            yield numbers.astype(np.float64)
+
+
+def _largest(first: Any, second: Any) -> float:
+    import numpy as np
+
+    with np.errstate(invalid="ignore"):
+        same = (first == second) | (np.isnan(first) & np.isnan(second))
+        apart = np.where(same, 0.0, np.abs(first - second))
+    return float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import json
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -78,10 +79,33 @@ def test_other_names_kinds_and_shapes_are_said(tmp_path: Path, again: Weights, s
     assert verdict(tmp_path, again).how == said
 
 
-def test_kinds_whose_distance_is_not_computed_differ_all_the_same(tmp_path: Path) -> None:
-    was, now = ({"w": ("BF16", [1], raw)} for raw in (b"\x00\x01", b"\x00\x02"))
-    found = judge(write(tmp_path / "was", was), write(tmp_path / "now", now), ["w"], {}, {})
-    assert found.how == "w is not bit-equal"
+@pytest.mark.parametrize(
+    ("dtype", "was", "now", "far"),
+    [
+        ("F64", floats(1, 2, kind="d"), floats(1, 2.5, kind="d"), 0.5),
+        ("F16", b"\x00\x3c", b"\x00\x40", 1.0),
+        ("BF16", b"\x80\x3f", b"\x00\x40", 1.0),
+        ("F32", floats(1), floats(float("nan")), math.inf),
+        ("F32", floats(float("nan"), 1), floats(float("nan"), 2), 1.0),
+        ("F32", floats(math.inf, 1), floats(math.inf, 2), 1.0),
+        ("F32", floats(1), floats(math.inf), math.inf),
+        ("I64", b"\x01" + bytes(7), b"\x02" + bytes(7), math.inf),
+    ],
+)
+def test_how_far_weights_are_off_is_computed_of_all_kinds_of_floats(tmp_path, dtype, was, now, far) -> None:
+    first, second = ({"w": (dtype, [1], raw)} for raw in (was, now))
+    found = judge(write(tmp_path / "was", first), write(tmp_path / "now", second), ["w"], {}, {})
+    assert found.largest == far
+    assert ("largest" in found.how) == math.isfinite(far)
+
+
+def test_a_tolerance_is_for_weights_alone(tmp_path: Path) -> None:
+    near = {**WEIGHTS, "body.w": ("F32", [2], floats(3, 4.25))}
+    found = verdict(tmp_path, near)
+    assert (found.holds(0.25), found.holds(0.2), found.equal) == (True, False, False)
+    assert not verdict(tmp_path, near, order=[]).holds(1.0)
+    assert not verdict(tmp_path, {"head.w": WEIGHTS["head.w"]}).holds(1.0)
+    assert verdict(tmp_path, WEIGHTS).holds(0.0)
 
 
 def test_several_models_have_the_names_of_the_policy(tmp_path: Path) -> None:

@@ -151,6 +151,11 @@ def cluster(in_trial: TrialTask) -> Recorded:
 @pytest.fixture
 def det(cluster: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     monkeypatch.chdir(tmp_path)
+    return asking(cluster)
+
+
+def asking(cluster: Recorded) -> Ask:
+    """Return `det governance replay` of a cluster."""
 
     def ask(*words: str) -> Result:
         transport = httpx.MockTransport(cluster.answer)
@@ -212,3 +217,23 @@ def test_code_that_fails_or_is_not_what_was_stored_is_said(cluster: Recorded, de
     other = Bundle(cluster.code.digest, b"x", ())
     cluster.code = other
     assert "cannot be unpacked" in str(det(cluster.chain[0][0], "--yes", "-o", "other").exception)
+
+
+@pytest.mark.soak
+def test_two_processes_are_replayed_by_two(
+    trial_task: TrialTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial_task.set_config(governance=POLICY)
+    trial_task.set_info(hparams={"lr": 0.01})
+    status, output = trial_task.run(SCRIPT, ranks=2)
+    assert status == 0, output
+    code = pack(trial_task.root / "work", ())
+    assert code is not None
+    cluster = Recorded(trial_task, code)
+    cluster.config["entrypoint"] = "python3 -m detlab.launch.torch_distributed python3 train.py"
+    monkeypatch.chdir(tmp_path)
+    for uuid, _, segment in cluster.chain[:2]:
+        assert segment.world_size == 2
+        result = asking(cluster)(uuid, "--yes")
+        assert result.exit_code == 0, f"{result.output}{result.exception}"
+        assert "are bit-equal" in result.output

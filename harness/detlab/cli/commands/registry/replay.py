@@ -37,21 +37,27 @@ _WEIGHTS = "model_*.safetensors"
 @click.option(
     "-o", "--output-dir", type=click.Path(path_type=Path), help="Folder to create. Default: replays/CHECKPOINT."
 )
+@click.option(
+    "--tolerance", type=click.FloatRange(min=0), default=0.0, help="How far off a weight may be; by default not a bit."
+)
 @yes_option
 @json_option
 @pass_invocation
-def replay(invocation: Invocation, checkpoint: str, output_dir: Path | None, yes: bool) -> None:
+def replay(invocation: Invocation, checkpoint: str, output_dir: Path | None, tolerance: float, yes: bool) -> None:
     """Train what led to CHECKPOINT anew, from the checkpoint before it, and compare the weights bit by bit.
 
     The code of the experiment is downloaded and runs HERE, as you: it is asked for first. It needs what the trial had:
     packages, data at the same paths, as many processes. Bit-equality is to be expected on the same kind of machine with
     as many threads, which the evidence names. The status is 1 if something differs; then the first parameter that
-    differs, and likely causes, are named. Nothing is reported to the cluster.
+    differs, and likely causes, are named. On another kind of machine, --tolerance says how far off weights may be, as
+    absolute difference; samples, their order and the matrix must be the same nevertheless. Nothing is reported to the
+    cluster.
 
     \b
     Examples:
       det governance replay 3f2a…
       det governance replay 3f2a… --yes -o again/
+      det governance replay 3f2a… --tolerance 1e-5
     """
     from detlab.launch.offcluster.replay import train
 
@@ -60,7 +66,9 @@ def replay(invocation: Invocation, checkpoint: str, output_dir: Path | None, yes
     target = client.get_checkpoint(recorded.seen.checkpoint)
     folder = output_dir or Path("replays") / target.uuid
     if folder.exists():
-        raise DetlabError(f"{visible(str(folder))} is there already", hint="name another with --output-dir")
+        raise DetlabError(
+            f"{visible(str(folder))} is there already", hint="remove it, or name another with --output-dir"
+        )
     experiment = client.get_experiment(recorded.seen.experiment_id)
     parent = _parent(invocation, recorded)
     segment = _segment(invocation, recorded, experiment)
@@ -71,8 +79,8 @@ def replay(invocation: Invocation, checkpoint: str, output_dir: Path | None, yes
     verdict = _judged(recorded, target, folder, train(folder, segment))
     if recorded.seen.predicate.get("code", experiment.view.bundle) != experiment.view.bundle and not verdict.equal:
         verdict.causes.insert(0, "the code of the experiment was replaced since")
-    _tell(invocation, recorded, segment, verdict, folder)
-    if not verdict.equal:
+    _tell(invocation, recorded, segment, verdict, folder, tolerance)
+    if not verdict.holds(tolerance):
         sys.exit(1)
 
 
@@ -173,13 +181,18 @@ def _judged(recorded: RecordedSegment, target: Checkpoint, folder: Path, made: P
 
 
 def _tell(
-    invocation: Invocation, recorded: RecordedSegment, segment: TrialSegment, verdict: ReplayVerdict, folder: Path
+    invocation: Invocation,
+    recorded: RecordedSegment,
+    segment: TrialSegment,
+    verdict: ReplayVerdict,
+    folder: Path,
+    tolerance: float,
 ) -> None:
     first, uuid = recorded.entry.body["first_step"], recorded.seen.checkpoint
     if invocation.as_json:
         said = dataclasses.asdict(verdict)
         facts = {"checkpoint": uuid, "parent": segment.parent, "first_step": first, "step": segment.until}
-        say_json({**facts, "equal": verdict.equal, **said, "path": str(folder)})
+        say_json({**facts, "equal": verdict.equal, "holds": verdict.holds(tolerance), **said, "path": str(folder)})
         return
     before = "new weights" if segment.parent is None else f"checkpoint {segment.parent}"
     trained = f"checkpoint {uuid}, trained anew from {before} (batches {first} to {segment.until})"
@@ -187,7 +200,8 @@ def _tell(
         say(f"{trained}: all {verdict.tensors} tensors of the weights are bit-equal, and so are the samples")
         say("It says that this code and data give these weights, not who trained them: docs/explanation/governance.md")
         return
-    say(f"{trained}: it is not the same again")
+    close = verdict.holds(tolerance)
+    say(f"{trained}: " + (f"no weight is off by more than {tolerance:g}" if close else "it is not the same again"))
     if verdict.differing:
         say(f"  {len(verdict.differing)} of {verdict.tensors} tensors differ; the first: {visible(verdict.how)}")
     else:
