@@ -51,12 +51,12 @@ class ReplayInfo:
 
     Attributes:
         storage: The folder with the checkpoint that it begins with, in which it saves its own.
-        until: Batches of the trial at which it ends.
+        stops: Batches of the trial at which it saves a checkpoint, in order; at the last it ends.
         canaries: The secret of the trial's canaries, in hex; None where the checkpoint has it, or there are none.
     """
 
     storage: Path
-    until: int
+    stops: tuple[int, ...]
     canaries: str | None = None
 
 
@@ -176,7 +176,9 @@ class ClusterInfo:
 
     @staticmethod
     def _replay_info(raw: dict[str, Any] | None) -> ReplayInfo | None:
-        return None if raw is None else ReplayInfo(Path(raw["storage"]), int(raw["until"]), raw.get("canaries"))
+        if raw is None:
+            return None
+        return ReplayInfo(Path(raw["storage"]), tuple(map(int, raw["stops"])), raw.get("canaries"))
 
     @staticmethod
     def _trial_info(raw: dict[str, Any], config: dict[str, Any]) -> TrialInfo:

@@ -1,4 +1,4 @@
-"""A segment that was trained anew, against what the evidence says of it: the weights bit by bit, and why they differ.
+"""Segments that were trained anew, against what the evidence says of it: the weights bit by bit, and why they differ.
 
 Weights are compared as the bytes of safetensors files, without torch; only a distance needs numpy.
 """
@@ -132,7 +132,11 @@ def _digest(stream: BinaryIO, first: int, last: int) -> str:
 
 
 def judge(
-    recorded: Path, replayed: Path, parameters: Sequence[str], was: Mapping[str, Any], now: Mapping[str, Any]
+    recorded: Path,
+    replayed: Path,
+    parameters: Sequence[str],
+    was: Sequence[Mapping[str, Any]],
+    now: Sequence[Mapping[str, Any]],
 ) -> ReplayVerdict:
     """Compare a checkpoint that was recorded with one that was trained anew.
 
@@ -140,8 +144,8 @@ def judge(
         recorded: Folder with the model files of the first.
         replayed: Folder of the second.
         parameters: Names of what is trained, in the order of the model.
-        was: The segment's entry in the ledger.
-        now: The segment as it was recorded again.
+        was: Entries of the segments that lead to it in the ledger, in order.
+        now: The same segments as they were recorded again.
 
     Raises:
         CheckpointError: Files are damaged.
@@ -149,43 +153,47 @@ def judge(
     before, after = weights_in(recorded), weights_in(replayed)
     order = list(dict.fromkeys([*(one for one in parameters if one in before), *before, *after]))
     differing = [name for name in order if before.get(name) != after.get(name)]
-    facts = [said for key, said in _FACTS.items() if was.get(key) != now.get(key)]
+    facts = [fact for then, again in zip(was, now, strict=True) for fact in _facts(then, again, alone=len(was) == 1)]
     far = {name: _distance(before.get(name), after.get(name)) for name in differing}
     how = _how(differing[0], before.get(differing[0]), after.get(differing[0]), far[differing[0]]) if differing else ""
     causes = likely_causes(was, now, facts) if differing or facts else []
     return ReplayVerdict(len(order), differing, how, max(far.values(), default=0.0), facts, causes)
 
 
-def likely_causes(was: Mapping[str, Any], now: Mapping[str, Any], facts: Iterable[str]) -> list[str]:
+def _facts(was: Mapping[str, Any], now: Mapping[str, Any], *, alone: bool) -> list[str]:
+    where = "" if alone else f"batches {was.get('first_step')} to {was.get('step')}: "
+    return [f"{where}{said}" for key, said in _FACTS.items() if was.get(key) != now.get(key)]
+
+
+def likely_causes(
+    was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], facts: Iterable[str]
+) -> list[str]:
     """Return why weights may differ, the likeliest first.
 
     Args:
-        was: The segment's entry in the ledger.
-        now: The segment as it was recorded again.
+        was: Entries of the segments in the ledger.
+        now: The segments as they were recorded again.
         facts: What differs between them.
     """
-    there, here = was.get("versions") or {}, now.get("versions") or {}
-    found = [*facts]
-    unknown = []
-    for key, name in _COMPUTED.items():
-        if key in here and key not in there and key != "gpu":
-            unknown.append(name)
-        elif there.get(key) != here.get(key):
-            found.append(f"{name}: {there.get(key) or 'none'} when it was recorded, {here.get(key) or 'none'} here")
+    found, unknown, on_gpu = dict.fromkeys(facts), dict[str, None](), False
+    for then, again in zip(was, now, strict=True):
+        there, here = then.get("versions") or {}, again.get("versions") or {}
+        on_gpu = on_gpu or "gpu" in here
+        for key, name in _COMPUTED.items():
+            if key in here and key not in there and key != "gpu":
+                unknown[name] = None
+            elif there.get(key) != here.get(key):
+                found[f"{name}: {there.get(key) or 'none'} when it was recorded, {here.get(key) or 'none'} here"] = None
     if unknown:
-        found.append(f"not recorded, and perhaps other ones: {', '.join(unknown)}")
-    if not found:
-        gpu = (
-            ["kernels of a GPU that add in changing order (torch.use_deterministic_algorithms)"]
-            if "gpu" in here
-            else []
-        )
-        found = [
-            *gpu,
-            "code that draws random numbers of its own, or depends on the time, on files or on the network",
-            "the recorded weights do not come from the recorded training",
-        ]
-    return found
+        found[f"not recorded, and perhaps other ones: {', '.join(unknown)}"] = None
+    if found:
+        return list(found)
+    kernels = "kernels of a GPU that add in changing order (torch.use_deterministic_algorithms)"
+    return [
+        *([kernels] if on_gpu else []),
+        "code that draws random numbers of its own, or depends on the time, on files or on the network",
+        "the recorded weights do not come from the recorded training",
+    ]
 
 
 def _how(name: str, first: StoredTensor | None, second: StoredTensor | None, far: float) -> str:

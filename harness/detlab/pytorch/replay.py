@@ -1,4 +1,4 @@
-"""Training one recorded segment of a trial anew, to compare the weights: what `det governance replay` runs."""
+"""Training recorded segments of a trial anew, to compare the weights: what `det governance replay` runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ReplayLoop(Loop):
-    """Trains from a checkpoint to the batch at which the next one was saved, and saves one there alone.
+    """Trains from one checkpoint to a later one, and saves one where the trial did, and nowhere else.
 
     Reports and validations come when they came then, since a callback may act on them; nobody is told.
 
@@ -24,7 +24,7 @@ class ReplayLoop(Loop):
         trial: The trial.
         context: Its context.
         core_context: Off-cluster.
-        replay: Where it ends.
+        replay: Where it saves and ends.
     """
 
     def __init__(
@@ -39,21 +39,25 @@ class ReplayLoop(Loop):
         self._replay = replay
 
     def _train_until(self, stop: int) -> bool:
-        epoch_ended = super()._train_until(min(stop, self._replay.until))
-        if self._progress.steps_completed >= self._replay.until:
+        """Train as far as there, but not beyond the next stop, where `_control` is to be called."""
+        steps = self._progress.steps_completed
+        nearest = min((one for one in self._replay.stops if one > steps), default=steps)
+        epoch_ended = super()._train_until(min(stop, nearest))
+        if self._progress.steps_completed >= nearest:
             self._next_control = self._progress.steps_completed
         return epoch_ended
 
     def _control(self) -> None:
-        """End where the segment ended: as if preempted there, unless the training was over."""
+        """Save where the trial has, and end at the last stop: as if preempted there, unless the training was over."""
         super()._control()
+        self._checkpoint()
         progress = self._progress
         over = self._plan.due.over(progress.steps_completed, progress.epochs_completed)
-        if progress.steps_completed >= self._replay.until and not over:
+        if progress.steps_completed >= self._replay.stops[-1] and not over:
             self._ending = "preempt"
 
     def _checkpoint(self) -> None:
-        if self._progress.steps_completed == self._replay.until:
+        if self._progress.steps_completed in self._replay.stops:
             super()._checkpoint()
 
     def _canaries_of(self, restored: RestoredCheckpoint | None) -> str | None:

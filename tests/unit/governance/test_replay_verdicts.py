@@ -49,7 +49,7 @@ def write(folder: Path, weights: Weights, name: str = "model_0") -> Path:
 
 def verdict(tmp_path: Path, again: Weights, **now: Any) -> Any:
     first, second = write(tmp_path / "was", WEIGHTS), write(tmp_path / "now", again)
-    return judge(first, second, NAMES, SEGMENT, {**SEGMENT, **now})
+    return judge(first, second, NAMES, [SEGMENT], [{**SEGMENT, **now}])
 
 
 def test_equal_weights_and_facts_are_equal_in_whatever_order_they_lie(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_one_bit_is_enough_and_the_first_parameter_of_the_model_is_named(tmp_pat
     assert found.differing == ["body.w", "head.w"]
     assert found.how == "body.w is not bit-equal: the largest difference in it is 0.25"
     negative_zero = write(tmp_path / "z", {"w": ("F32", [1], floats(-0.0))})
-    assert not judge(write(tmp_path / "y", {"w": ("F32", [1], floats(0.0))}), negative_zero, ["w"], {}, {}).equal
+    assert not judge(write(tmp_path / "y", {"w": ("F32", [1], floats(0.0))}), negative_zero, ["w"], [], []).equal
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_other_names_kinds_and_shapes_are_said(tmp_path: Path, again: Weights, s
 )
 def test_how_far_weights_are_off_is_computed_of_all_kinds_of_floats(tmp_path, dtype, was, now, far) -> None:
     first, second = ({"w": (dtype, [1], raw)} for raw in (was, now))
-    found = judge(write(tmp_path / "was", first), write(tmp_path / "now", second), ["w"], {}, {})
+    found = judge(write(tmp_path / "was", first), write(tmp_path / "now", second), ["w"], [], [])
     assert found.largest == far
     assert ("largest" in found.how) == math.isfinite(far)
 
@@ -130,21 +130,31 @@ def test_what_was_recorded_otherwise_is_no_equality_even_with_equal_weights(tmp_
     assert found.causes[0].startswith(said)
 
 
+def test_of_several_segments_it_is_said_which_one_differs(tmp_path: Path) -> None:
+    was = [{**SEGMENT, "first_step": 0, "step": 3}, {**SEGMENT, "first_step": 3, "step": 6}]
+    now = [was[0], {**was[1], "order": [], "versions": {**SEGMENT["versions"], "torch": "3"}}]
+    folder = write(tmp_path / "was", WEIGHTS)
+    assert judge(folder, folder, NAMES, was, now).causes == [
+        "batches 3 to 6: samples came in another order",
+        "torch: 2.13 when it was recorded, 3 here",
+    ]
+
+
 def test_what_rounding_depends_on_is_named_and_what_is_not_known_is_said() -> None:
     there = SEGMENT["versions"]
     here = {**there, "threads": "4", "gpu": "NVIDIA H200"}
-    assert likely_causes(SEGMENT, {"versions": here}, []) == [
+    assert likely_causes([SEGMENT], [{"versions": here}], []) == [
         "threads of torch: 2 when it was recorded, 4 here",
         "the GPU: none when it was recorded, NVIDIA H200 here",
     ]
     old = {"versions": {"torch": "2.13", "detlab": "1"}}
-    (said,) = likely_causes(old, SEGMENT, [])
+    (said,) = likely_causes([old], [SEGMENT], [])
     assert said == "not recorded, and perhaps other ones: threads of torch, the processor"
-    same = likely_causes(SEGMENT, SEGMENT, [])
+    same = likely_causes([SEGMENT], [SEGMENT], [])
     assert "draws random numbers of its own" in same[0]
     assert "do not come from the recorded training" in same[-1]
     on_gpu = {"versions": here}
-    assert "changing order" in likely_causes(on_gpu, on_gpu, [])[0]
+    assert "changing order" in likely_causes([on_gpu], [on_gpu], [])[0]
 
 
 @pytest.mark.parametrize("raw", [b"", b"12345678", struct.pack("<Q", 5) + b"abcde", struct.pack("<Q", 1 << 40)])
@@ -152,7 +162,7 @@ def test_files_that_are_damaged_are_refused(tmp_path: Path, raw: bytes) -> None:
     folder = write(tmp_path / "was", WEIGHTS)
     (tmp_path / "now").mkdir()
     with pytest.raises(CheckpointError, match="no weights of a PyTorchTrial"):
-        judge(folder, tmp_path / "now", NAMES, {}, {})
+        judge(folder, tmp_path / "now", NAMES, [], [])
     (tmp_path / "now" / "model_0.safetensors").write_bytes(raw)
     with pytest.raises(CheckpointError, match="cannot be read"):
-        judge(folder, tmp_path / "now", NAMES, {}, {})
+        judge(folder, tmp_path / "now", NAMES, [], [])

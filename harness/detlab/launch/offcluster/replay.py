@@ -1,4 +1,4 @@
-"""Training a recorded segment of a trial anew, off the cluster: a folder like a task's, and the entrypoint in it."""
+"""Training recorded segments of a trial anew, off the cluster: a folder like a task's, and the entrypoint in it."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from detlab.storage.manifest import MANIFEST_NAME
 OUTPUT = "output.log"
 """In the folder: what the code has printed."""
 CHECKPOINTS = "checkpoints"
-"""In the folder: the checkpoint that the segment begins with, and the one that it makes."""
+"""In the folder: the checkpoint that it begins with, and those that it makes."""
 _KEPT = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 _STOP_SECONDS = 10.0
 _TAIL = 20
 
 
 @dataclass(frozen=True)
-class TrialSegment:
+class ReplayedTraining:
     """What is trained anew.
 
     Attributes:
         cluster_id: Of the cluster that signed for it.
         master_url: Its address; nothing is asked of it.
         experiment_id: Whose code it is.
-        trial_id: Whose segment it is.
+        trial_id: Whose segments these are.
         trial_index: Its place in the experiment.
         seed: Of the trial.
         hparams: Of the trial.
         config: Of the experiment.
         parent: The checkpoint that it begins with; None: new weights.
-        until: Batches of the trial at its end.
+        stops: Batches of the trial at which checkpoints were saved, in order; the last is its end.
         processes: How many have trained it.
         gpus: Whether on GPUs, one for each process.
         threads: Of torch in each process; empty: not known.
@@ -62,7 +62,7 @@ class TrialSegment:
     hparams: Mapping[str, Any]
     config: Mapping[str, Any]
     parent: str | None
-    until: int
+    stops: tuple[int, ...]
     processes: int = 1
     gpus: bool = False
     threads: str = ""
@@ -82,7 +82,7 @@ class TrialSegment:
             "slot_ids": list(range(self.processes)),
             "gpu_uuids": [str(number) for number in range(self.processes)] if self.gpus else [],
             "task_id": "replay",
-            "allocation_id": f"replay-{self.trial_id}-{self.until}",
+            "allocation_id": f"replay-{self.trial_id}-{self.stops[-1]}",
             "task_type": "TRIAL",
             "run": 1,
             "latest_checkpoint": self.parent,
@@ -92,16 +92,16 @@ class TrialSegment:
             "trial_seed": self.seed,
             "hparams": dict(self.hparams),
             "config": dict(self.config),
-            "replay": {"storage": str(storage), "until": self.until, "canaries": self.canaries},
+            "replay": {"storage": str(storage), "stops": list(self.stops), "canaries": self.canaries},
         }
 
 
-def lay_out_replay(folder: Path, segment: TrialSegment, bundle: bytes, digest: str | None) -> None:
+def lay_out_replay(folder: Path, training: ReplayedTraining, bundle: bytes, digest: str | None) -> None:
     """Make the folder, with the code in it; the parent's files are put below `CHECKPOINTS` by the caller.
 
     Args:
         folder: It exists, and has nothing of this in it.
-        segment: What is trained.
+        training: What is trained.
         bundle: The code, as tar.gz; empty: there is none.
         digest: Of the code; None: there is none.
 
@@ -117,11 +117,11 @@ def lay_out_replay(folder: Path, segment: TrialSegment, bundle: bytes, digest: s
         archive.write_bytes(bundle)
         try:
             if digest_like(digest, archive) != digest:
-                raise DetlabError(f"the code of experiment {segment.experiment_id} is not what its digest says")
+                raise DetlabError(f"the code of experiment {training.experiment_id} is not what its digest says")
             unpack(archive, task.work)
         except UnsafeBundle as error:
-            raise DetlabError(f"the code of experiment {segment.experiment_id} cannot be unpacked: {error}") from error
-    write_json(task.info, segment.info(folder.absolute() / CHECKPOINTS))
+            raise DetlabError(f"the code of experiment {training.experiment_id} cannot be unpacked: {error}") from error
+    write_json(task.info, training.info(folder.absolute() / CHECKPOINTS))
 
 
 def manifest_of(view: CheckpointView) -> Manifest:
@@ -134,19 +134,19 @@ def place(view: CheckpointView, folder: Path) -> None:
     (folder / MANIFEST_NAME).write_bytes(manifest_of(view).to_bytes())
 
 
-def environment_of(folder: Path, segment: TrialSegment) -> dict[str, str]:
+def environment_of(folder: Path, training: ReplayedTraining) -> dict[str, str]:
     """Return the whole environment of the code: what the experiment says, and of the caller's only where things are.
 
     Of a variable that is secret, and so not known, the caller's own value is taken.
 
     Args:
         folder: Of the replay.
-        segment: What is trained.
+        training: What is trained.
     """
     task = TaskDir(folder.absolute())
-    said = (segment.config.get("environment") or {}).get("environment_variables") or []
+    said = (training.config.get("environment") or {}).get("environment_variables") or []
     if isinstance(said, dict):
-        said = said.get("cuda" if segment.gpus else "cpu") or []
+        said = said.get("cuda" if training.gpus else "cpu") or []
     variables = {name: value for name, _, value in (str(one).partition("=") for one in said) if name}
     variables = {name: os.environ.get(name, "") if value == MASK else value for name, value in variables.items()}
     # Nothing of it is to be logged a second time.
@@ -159,33 +159,34 @@ def environment_of(folder: Path, segment: TrialSegment) -> dict[str, str]:
         tmp=task.tmp,
     )
     base |= source_path(os.environ) | {name: os.environ[name] for name in _KEPT if name in os.environ}
-    if segment.threads.isdigit():
-        base["OMP_NUM_THREADS"] = segment.threads
-    launch = {"info": segment.info(task.root / CHECKPOINTS), "environment": variables, "runtime": "process"}
+    if training.threads.isdigit():
+        base["OMP_NUM_THREADS"] = training.threads
+    launch = {"info": training.info(task.root / CHECKPOINTS), "environment": variables, "runtime": "process"}
     return entrypoint_environment(base, launch, task.root)
 
 
-def train(folder: Path, segment: TrialSegment) -> Path:
-    """Run the code of the trial up to the segment's end; return the folder of the checkpoint that it has saved.
+def train(folder: Path, training: ReplayedTraining) -> list[Path]:
+    """Run the code of the trial to its end; return the folders of the checkpoints that it has saved, one for each stop.
 
     Args:
         folder: From `lay_out_replay`.
-        segment: What is trained.
+        training: What is trained.
 
     Raises:
-        CheckpointError: It has ended otherwise, or without a checkpoint at that batch.
+        CheckpointError: It has ended otherwise, or without a checkpoint at one of the stops.
     """
     folder = folder.absolute()
     task, output = TaskDir(folder), folder / OUTPUT
-    env = environment_of(folder, segment)
-    words = with_hook(segment.entrypoint, task.work, env)
+    env = environment_of(folder, training)
+    words = with_hook(training.entrypoint, task.work, env)
     command = ["sh", "-c", words] if isinstance(words, str) else words
     with output.open("wb") as log:
         status = _run(command, task.work, env, log)
-    made = saved_at(folder / CHECKPOINTS, segment)
-    if status == 0 and made is not None:
-        return made
-    ended = f"ended with the status {status}" if status else f"saved no checkpoint after {segment.until} batches"
+    made = saved_in(folder / CHECKPOINTS, besides=training.parent)
+    missing = [stop for stop in training.stops if stop not in made]
+    if status == 0 and not missing:
+        return [made[stop] for stop in training.stops]
+    ended = f"ended with the status {status}" if status else f"saved no checkpoint after {missing[0]} batches"
     lines = output.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL:]
     raise CheckpointError(
         "\n".join([f"the training {ended}; the last lines of {output}:", *(f"  {line}" for line in lines)]),
@@ -215,12 +216,12 @@ def _run(command: list[str], cwd: Path, env: Mapping[str, str], log: Any) -> int
         raise
 
 
-def saved_at(storage: Path, segment: TrialSegment) -> Path | None:
-    """Return the folder of the checkpoint that was made at the segment's end; None: there is none."""
+def saved_in(storage: Path, *, besides: str | None) -> dict[int, Path]:
+    """Return the folders of checkpoints by their batches; all but the one to begin with."""
+    found = {}
     for path in sorted(storage.glob(f"*/{MANIFEST_NAME}")):
         name = path.parent.name
-        if name != segment.parent:
+        if name != besides:
             metadata = Manifest.from_bytes(path.read_bytes(), uuid=name).metadata
-            if metadata.get("steps_completed") == segment.until:
-                return path.parent
-    return None
+            found[int(metadata["steps_completed"])] = path.parent
+    return found

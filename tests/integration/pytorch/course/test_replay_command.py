@@ -166,10 +166,11 @@ def asking(cluster: Recorded) -> Ask:
 
 
 def test_a_recorded_segment_is_bit_equal_when_it_is_replayed(cluster: Recorded, det: Ask, tmp_path: Path) -> None:
-    uuid = cluster.chain[1][0]
+    uuid = cluster.chain[2][0]
+    cluster.views[cluster.chain[1][0]].state = "DELETED"  # the one before is gone: it begins with an earlier one
     result = det(uuid, "--yes", "-o", "again")
     assert result.exit_code == 0, f"{result.output}{result.exception}"
-    assert "(batches 3 to 6): all 4 tensors of the weights are bit-equal" in result.output
+    assert "(batches 3 to 9): all 4 tensors of the weights are bit-equal" in result.output
     assert "warning" not in result.output
     assert (tmp_path / "again" / "work" / "train.py").exists()
     with pytest.raises(DetlabError, match="is there already"):
@@ -194,16 +195,20 @@ def test_what_differs_is_named_with_its_likely_causes(cluster: Recorded, det: As
     assert "the processor: z80 when it was recorded" in said
 
 
+def test_where_nothing_is_left_to_begin_with_that_is_said(cluster: Recorded, det: Ask) -> None:
+    cluster.chain = cluster.chain[1:]  # as of a trial that began with another one's checkpoint
+    del cluster.views[str(cluster.chain[0][2].parent)]
+    refused = det(cluster.chain[0][0], "--yes").exception
+    assert isinstance(refused, DetlabError)
+    assert "of another trial, which is gone" in str(refused)
+
+
 def test_nothing_is_fetched_without_consent_and_refusals_name_the_next_step(cluster: Recorded, det: Ask) -> None:
     uuid = cluster.chain[1][0]
     result = det(uuid)
     assert result.exit_code == 2
     assert "add --yes" in result.output
     assert "experiments/3/bundle" not in cluster.asked
-    cluster.views[cluster.chain[0][0]].state = "DELETED"
-    refused = det(uuid, "--yes").exception
-    assert isinstance(refused, DetlabError)
-    assert "there is nothing to begin with" in str(refused)
     cluster.problems = [RefusalView(code="CHAIN", message="entry 3 of the ledger was changed")]
     assert "is not in order:\n  CHAIN" in str(det(uuid, "--yes").exception)
 

@@ -1,4 +1,4 @@
-"""A segment of a governed trial is trained anew from the checkpoint before it: its weights are the recorded ones."""
+"""Segments of a governed trial are trained anew from a checkpoint before: the weights are the recorded ones."""
 
 from __future__ import annotations
 
@@ -45,33 +45,51 @@ def trained(in_trial: TrialTask) -> TrialTask:
 
 
 def replayed(
-    task: TrialTask, folder: Path, monkeypatch: pytest.MonkeyPatch, at: int, trial: Any = WithDropout, **options: Any
-) -> tuple[ReplayVerdict, Path]:
-    """Train the segment number `at` anew in this process; return what came out, and where the new checkpoint is."""
-    uuid, step, segment = chain_of(str(task.checkpoints))[at]
+    task: TrialTask,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: int,
+    last: int | None = None,
+    trial: Any = WithDropout,
+    **options: Any,
+) -> ReplayVerdict:
+    """Train the segments from number `first` to `last` anew in this process; return what came out."""
+    chain = chain_of(str(task.checkpoints))[first : (first if last is None else last) + 1]
+    parent, stops = chain[0][2].parent, [step for _, step, _ in chain]
     (folder / "spool").mkdir(parents=True)
     storage = folder / "checkpoints"
     storage.mkdir()
-    if segment.parent is not None:
-        shutil.copytree(task.checkpoints / segment.parent, storage / segment.parent)
-    secret = json.loads((task.checkpoints / uuid / "trainer.json").read_text())["tree"]["trial_state"]["canaries"]
-    told = {"storage": str(storage), "until": step, "canaries": secret}
-    info = {**json.loads((task.root / "info.json").read_text()), "latest_checkpoint": segment.parent, "replay": told}
+    if parent is not None:
+        shutil.copytree(task.checkpoints / parent, storage / parent)
+    recorded = task.checkpoints / chain[-1][0]
+    secret = json.loads((recorded / "trainer.json").read_text())["tree"]["trial_state"]["canaries"]
+    told = {"storage": str(storage), "stops": stops, "canaries": secret}
+    info = {**json.loads((task.root / "info.json").read_text()), "latest_checkpoint": parent, "replay": told}
     (folder / "info.json").write_text(json.dumps(info))
     monkeypatch.setenv("DET_TASK_DIR", str(folder))
     made = train(None, trial, fit=fit(10, **PLAN), **options)
-    (new,) = [path.parent for path in storage.glob("*/manifest.json") if path.parent.name != segment.parent]
-    manifest = json.loads((new / "manifest.json").read_text())
-    assert manifest["metadata"]["steps_completed"] == step
+    new = {step: path for path, step in saved(storage) if path.name != parent}
+    assert sorted(new) == stops
     names = [one.name for one in made.context._governed.plan.parameters]
-    now = manifest["metadata"]["governance"]
-    return judge(task.checkpoints / uuid, new, names, segment.model_dump(mode="json"), now), new
+    now = [segment_in(new[step]) for step in stops]
+    was = [{**segment.model_dump(mode="json"), "step": step} for _, step, segment in chain]
+    return judge(recorded, new[stops[-1]], names, was, now)
 
 
-@pytest.mark.parametrize("at", [0, 1, 2])
-def test_each_segment_is_bit_equal_when_it_is_trained_anew_and_nobody_is_told(trained, tmp_path, monkeypatch, at):
+def saved(storage: Path) -> list[tuple[Path, int]]:
+    found = [path.parent for path in storage.glob("*/manifest.json")]
+    return [(one, json.loads((one / "manifest.json").read_text())["metadata"]["steps_completed"]) for one in found]
+
+
+def segment_in(checkpoint: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((checkpoint / "manifest.json").read_text())["metadata"]["governance"]
+    return found
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (1, 1), (2, 2), (0, 2)])
+def test_segments_that_are_trained_anew_are_bit_equal_and_nobody_is_told(trained, tmp_path, monkeypatch, first, last):
     told = len(trained.records()), set(trained.api.checkpoints)
-    verdict, _ = replayed(trained, tmp_path / "again", monkeypatch, at)
+    verdict = replayed(trained, tmp_path / "again", monkeypatch, first, last)
     assert (verdict.equal, verdict.tensors, verdict.causes) == (True, 4, [])
     assert (len(trained.records()), set(trained.api.checkpoints)) == told
 
@@ -82,7 +100,7 @@ class OtherLoss(WithDropout):
 
 
 def test_other_code_is_found_by_the_first_parameter_that_differs(trained, tmp_path, monkeypatch):
-    verdict, _ = replayed(trained, tmp_path / "again", monkeypatch, 1, OtherLoss)
+    verdict = replayed(trained, tmp_path / "again", monkeypatch, 1, trial=OtherLoss)
     assert not verdict.equal
     assert verdict.differing == ["0.weight", "0.bias", "3.weight", "3.bias"]
     assert "0.weight is not bit-equal: the largest difference in it is" in verdict.how
@@ -94,7 +112,7 @@ def test_other_data_is_named_as_the_cause(trained, tmp_path, monkeypatch):
     def swapped() -> Any:
         return combine({"web": points(9, 1), "trusted": points(14, 0)})
 
-    verdict, _ = replayed(trained, tmp_path / "again", monkeypatch, 0, data=swapped)
+    verdict = replayed(trained, tmp_path / "again", monkeypatch, 0, data=swapped)
     assert not verdict.equal
     assert "the data set has other samples, or other sources of them" in verdict.causes
 
@@ -102,7 +120,7 @@ def test_other_data_is_named_as_the_cause(trained, tmp_path, monkeypatch):
 def test_the_first_segment_has_the_canaries_that_the_trial_had(in_trial, tmp_path, monkeypatch):
     in_trial.set_config(governance=CANARIES)
     train(None, WithDropout, fit=fit(10, **PLAN))
-    verdict, _ = replayed(in_trial, tmp_path / "again", monkeypatch, 0)
+    verdict = replayed(in_trial, tmp_path / "again", monkeypatch, 0)
     assert verdict.equal
 
 

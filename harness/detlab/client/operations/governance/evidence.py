@@ -8,7 +8,7 @@ from urllib.parse import quote
 from detlab.client.operations.experiments import one
 from detlab.client.transport.calls import Call, Flow, model, valid_request
 from detlab.errors import DetlabError, NotFound
-from detlab.governance.ledger import TRANSITION, LedgerEntry, MatrixRecord, lineage, segment_of
+from detlab.governance.ledger import TRANSITION, LedgerEntry, MatrixRecord, lineage
 from detlab.schemas.wire.governance.evidence import (
     EvidenceView,
     LedgerEntryView,
@@ -83,22 +83,22 @@ def learnt_from(uuid: str) -> Flow[LearntFrom]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RecordedSegment:
-    """What was trained between two checkpoints, as it was recorded.
+class RecordedTraining:
+    """How a trial came to a checkpoint, as it was recorded.
 
     Attributes:
-        seen: The evidence of the second.
-        entry: Its entry in the ledger.
-        matrix: Under which it was trained.
+        seen: The evidence of the checkpoint.
+        segments: Those of its trial that led to it, oldest first; at least one.
+        matrix: Under which the last of them was trained.
     """
 
     seen: EvidenceView
-    entry: LedgerEntry
+    segments: list[LedgerEntry]
     matrix: MatrixRecord
 
 
-def segment(uuid: str) -> Flow[RecordedSegment]:
-    """Fetch the segment that ends with a checkpoint.
+def recorded_training(uuid: str) -> Flow[RecordedTraining]:
+    """Fetch how a trial came to a checkpoint.
 
     Raises:
         DetlabError: Its evidence is not in order: all that is wrong is named.
@@ -107,13 +107,12 @@ def segment(uuid: str) -> Flow[RecordedSegment]:
     if seen.problems:
         listed = "\n".join(f"  {visible(one.code)}: {visible(one.message)}" for one in seen.problems)
         raise DetlabError(f"the evidence of checkpoint {visible(seen.checkpoint)} is not in order:\n{listed}")
-    entries = [entry_of(one) for one in (yield from ledger(seen.trial_id))]
-    entry = segment_of(entries, seen.checkpoint)
-    if entry is None:
+    segments = lineage([entry_of(one) for one in (yield from ledger(seen.trial_id))], seen.checkpoint)
+    if not segments:
         raise DetlabError(f"the ledger of trial {seen.trial_id} has no segment of checkpoint {seen.checkpoint}")
-    path = f"trials/{seen.trial_id}/matrices/{quote(str(entry.body.get('s_hash')), safe='')}"
+    path = f"trials/{seen.trial_id}/matrices/{quote(str(segments[-1].body.get('s_hash')), safe='')}"
     found: MatrixView = yield Call("GET", path, parse=model(MatrixView))
-    return RecordedSegment(seen, entry, MatrixRecord.of(found.matrix))
+    return RecordedTraining(seen, segments, MatrixRecord.of(found.matrix))
 
 
 def entry_of(view: LedgerEntryView) -> LedgerEntry:
