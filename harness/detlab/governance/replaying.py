@@ -98,7 +98,7 @@ def weights_in(folder: Path) -> dict[str, StoredTensor]:
     models = sorted(folder.glob("model_*.safetensors"))
     if not models:
         raise CheckpointError(f"{folder} has no weights of a PyTorchTrial: no model_<i>.safetensors is in it")
-    found = {}
+    found: dict[str, StoredTensor] = {}
     for path in models:
         prefix = f"{path.stem}." if len(models) > 1 else ""
         found |= {prefix + name: one for name, one in _tensors_of(path).items()}

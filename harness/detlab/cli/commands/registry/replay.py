@@ -39,7 +39,11 @@ _WEIGHTS = "model_*.safetensors"
     "-o", "--output-dir", type=click.Path(path_type=Path), help="Folder to create. Default: replays/CHECKPOINT."
 )
 @click.option(
-    "--tolerance", type=click.FloatRange(min=0), default=0.0, help="How far off a weight may be; by default not a bit."
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    metavar="NUMBER",
+    default=0.0,
+    help="How far off a weight may be; by default not a bit.",
 )
 @yes_option
 @json_option
