@@ -49,8 +49,8 @@ class GovernanceMagics(Magics):
         """Show what each source of samples may train, before anything runs, and what a checkpoint was learnt from.
 
         `plan` asks nothing of the cluster: what does not fit is named with a code and what to do. The other words are
-        those of `det governance`, with its arguments and options; `%det_governance verify --help` shows them.
-        `${name}` takes a variable of the notebook. Where the evidence is not in order, the cell fails. Examples::
+        those of `det governance`, with the same arguments and options. `${name}` takes a variable
+        of the notebook. Where the evidence is not in order, the cell fails. Examples::
 
             %det_governance plan net --config config.yaml
             %det_governance plan make_net --config my_config
