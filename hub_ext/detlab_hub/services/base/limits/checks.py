@@ -1,4 +1,4 @@
-"""Limits that are checked against the database: how many jobs and schedules a user has, and which priority may be given. Pure."""
+"""Limits that are checked against the database: how much a user has, and which priority may be given. Pure."""
 
 from __future__ import annotations
 
