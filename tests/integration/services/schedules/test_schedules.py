@@ -11,8 +11,8 @@ from services_scripted import ALICE, BOB, DIGEST, ROOT, Flaw, World, config, tra
 
 from detlab.errors import ConfigError, Conflict, Forbidden, NotFound, Unavailable
 from detlab.schemas.taskwire import TaskKind, TaskView
-from detlab.schemas.wire import ExperimentState, GrantTo
-from detlab.schemas.wire.configs.config_policies import SetConfigPolicy
+from detlab.schemas.wire import ExperimentState, GrantRequest, GrantTo
+from detlab.schemas.wire.configs.config_policies import SetPolicy
 from detlab.schemas.wire.notebooks.schedules import CreateSchedule, ScheduleState, ScheduleView
 from detlab.schemas.wire.workspaces import MemberRequest
 from detlab_hub.services.admission.configs.config_policies import ConfigPolicies
@@ -105,9 +105,7 @@ async def plan(make_world: Any) -> Plan:
 
 
 async def test_it_fires_once_for_each_time(plan: Plan) -> None:
-    made = await plan.make(
-        name="nightly", config={"resources": {"slots": 1}}, parameters={"lr": 0.1}, notebook="n.ipynb"
-    )
+    made = await plan.make(name="nightly", config={"resources": {"slots": 1}}, parameters={"lr": 0.1})
     assert (made.state, made.next_at, made.next_times) == (ScheduleState.ACTIVE, at(13), [at(13), at(14), at(15)])
     await plan.fire(at=at(13) - 1)
     assert await plan.runs() == []
@@ -261,10 +259,10 @@ async def test_after_what_one_may_not_read_is_as_after_what_is_not_there(plan: P
     for number in (experiment.id, 999):
         with pytest.raises(NotFound, match=f"there is no experiment {number}"):
             await plan.make(BOB, after_experiment=number)
-    to_bob = GrantTo(kind="user", name="bob")
-    await plan.world.services[Grants].share(ALICE, experiment.id, to_bob)
+    grants = plan.world.services[Grants]
+    await grants.put(ALICE, experiment.id, GrantRequest(kind="user", name="bob"))
     made = await plan.make(BOB, after_experiment=experiment.id)
-    await plan.world.services[Grants].unshare(ALICE, experiment.id, to_bob)
+    await grants.remove(ALICE, experiment.id, GrantTo(kind="user", name="bob"))
     await plan.world.services[Experiments].kill(ALICE, experiment.id)
     await plan.world.steps(3)
     await plan.fire()
@@ -345,8 +343,9 @@ async def test_a_policy_of_the_moment_refuses_a_run_and_the_owner_is_told_once(p
     lab = await plan.world.workspace("lab")
     made = await plan.make(config={"workspace": "lab", "resources": {"slots": 2}})
     policies = plan.world.services[ConfigPolicies]
-    limit = {"constraints": {"resources": {"max_slots": 1}}}
-    await policies.set(ALICE, SetConfigPolicy(workload="tasks", workspace=str(lab.id), policy=limit))
+    limits = {"resources": {"max_slots": 1}}
+    wanted = {"workload": "tasks", "workspace": str(lab.id), "invariant_config": {}, "constraints": limits}
+    await policies.set(ROOT, SetPolicy.model_validate(wanted))
     await plan.fire(at=at(13))
     await plan.fire(at=at(14))
     seen = await plan.seen(made)
