@@ -23,7 +23,7 @@ class SchedulesQuery(Wire):
     owner: str | None = None
 
 
-@route("schedules", relayed=True)
+@route("schedules")
 class Schedules(Guarded):
     """All of them."""
 
@@ -38,7 +38,7 @@ class Schedules(Guarded):
         return await self.services[SchedulesService].create(self.person, body)
 
 
-@route("schedules/{schedule}", relayed=True)
+@route("schedules/{schedule}")
 class OneSchedule(Guarded):
     """One of them."""
 
@@ -53,7 +53,7 @@ class OneSchedule(Guarded):
         return await self.services[SchedulesService].remove(self.person, schedule)
 
 
-@route("schedules/{schedule}/pause", relayed=True)
+@route("schedules/{schedule}/pause")
 class PauseSchedule(Guarded):
     """Pausing one."""
 
@@ -63,7 +63,7 @@ class PauseSchedule(Guarded):
         return await self.services[SchedulesService].pause(self.person, schedule)
 
 
-@route("schedules/{schedule}/resume", relayed=True)
+@route("schedules/{schedule}/resume")
 class ResumeSchedule(Guarded):
     """Resuming one."""
 
@@ -73,7 +73,7 @@ class ResumeSchedule(Guarded):
         return await self.services[SchedulesService].resume(self.person, schedule)
 
 
-@route("schedules/{schedule}/run", relayed=True)
+@route("schedules/{schedule}/run")
 class RunSchedule(Guarded):
     """Running one now."""
 
