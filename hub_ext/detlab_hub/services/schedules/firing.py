@@ -7,6 +7,7 @@ was due meanwhile is made up for by one run. A Hub that cannot be asked delays r
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,6 +41,10 @@ PERIOD = 1.0
 PER_STEP = 200
 HUB_PAUSE = 10.0
 """Seconds until the Hub is asked again that did not answer."""
+HUB_FAILURES = 2
+"""Owners of whom the Hub says nothing, one after the other, until it is not asked of the others either."""
+LOOK_FOR_FAILURES = 15.0
+"""Seconds between two looks for runs that have failed."""
 AGAIN = 600.0
 """Seconds until what waited for something, and was refused then, is tried again."""
 MOST_TOLD = 5
@@ -84,8 +89,8 @@ class ScheduleFiring(Service):
         self._usertasks = usertasks
         self._hub = hub
         self._not_before: dict[int, float] = {}
-        """Schedules whose owner submits too fast -> when they are tried again."""
-        self._hub_asked_again = 0.0
+        """Schedules whose owner submits too fast, or is not known now -> when they are tried again."""
+        self._hub_asked_again = self._failures_looked = -math.inf
 
     async def fire_schedules(self) -> None:
         """Start what is due, and tell owners of runs that have failed.
@@ -96,14 +101,16 @@ class ScheduleFiring(Service):
         now = self._context.clock()
         if self._context.settings.is_copy or now < self._hub_asked_again:
             return
-        due, failed = await self._context.read(
-            lambda s: (schedules.due(s, now, PER_STEP), schedules.failed(s, PER_STEP))
-        )
+        if abs(now - self._failures_looked) >= LOOK_FOR_FAILURES:
+            self._failures_looked = now
+            for schedule_id in await self._context.read(lambda s: schedules.failed(s, PER_STEP)):
+                await self._context.write(partial(_tell_failure, schedule_id=schedule_id))
         self._not_before = {key: at for key, at in self._not_before.items() if at > now}
-        for schedule_id in failed:
-            await self._context.write(partial(_tell_failure, schedule_id=schedule_id))
-        for schedule_id in due:
-            if schedule_id not in self._not_before and not await self._fire(schedule_id):
+        later, in_a_row = list(self._not_before), 0
+        for schedule_id in await self._context.read(lambda s: schedules.due(s, now, PER_STEP, without=later)):
+            in_a_row = 0 if await self._fire(schedule_id) else in_a_row + 1
+            if in_a_row == HUB_FAILURES:
+                self._hub_asked_again = self._context.clock() + HUB_PAUSE
                 return
 
     async def run(self, schedule_id: int, owner: Caller | None, *, by: str) -> CreateTaskReply:
@@ -141,7 +148,7 @@ class ScheduleFiring(Service):
         return await self._context.write(start)
 
     async def _fire(self, schedule_id: int) -> bool:
-        """Fire one schedule; return False if nothing more can be fired now, as the Hub does not answer."""
+        """Fire one schedule; return False if the Hub does not say who its owner is now."""
         order = await self._context.read(lambda s: _order(s, schedule_id))
         if order is None:
             return True
@@ -151,8 +158,8 @@ class ScheduleFiring(Service):
             await self._context.write(partial(_disable, order=order, why=error.message))
             return True
         except DetlabError as error:
-            _log.warning("schedules wait: %s", error.message)
-            self._hub_asked_again = self._context.clock() + HUB_PAUSE
+            _log.warning("schedule %d waits: %s", schedule_id, error.message)
+            self._not_before[schedule_id] = self._context.clock() + HUB_PAUSE
             return False
         if not await self._context.write(partial(_settled, order=order, who=who)):
             await self._submit(order, who)

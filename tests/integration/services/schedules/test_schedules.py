@@ -36,9 +36,10 @@ class Users:
     def __init__(self, **groups: set[str]) -> None:
         self.groups: dict[str, set[str]] = groups
         self.away = False
+        self.silent: set[str] = set()
 
     async def groups_of(self, user: str) -> frozenset[str] | None:
-        if self.away:
+        if self.away or user in self.silent:
             raise Unavailable("the Hub does not answer")
         return frozenset(self.groups[user]) if user in self.groups else None
 
@@ -302,6 +303,14 @@ async def test_while_the_hub_is_away_it_waits(plan: Plan) -> None:
     plan.world.now += HUB_PAUSE
     await firing.fire_schedules()
     assert len(await plan.runs()) == 1
+
+
+async def test_one_whom_the_hub_does_not_answer_for_keeps_nobody_else_waiting(plan: Plan) -> None:
+    await plan.make(BOB)
+    await plan.make()
+    plan.users.silent = {"bob"}
+    await plan.fire(at=at(13))
+    assert (len(await plan.runs("bob")), len(await plan.runs())) == (0, 1)
 
 
 async def test_who_may_not_submit_to_its_workspace_any_more_has_it_disabled(plan: Plan) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.orm import Session
 
@@ -9,6 +11,7 @@ from detlab.schemas.wire import ExperimentState, TrialState
 from detlab.schemas.wire.notebooks.schedules import ScheduleState
 from detlab_hub.core.rights import ObjectKind, Person
 from detlab_hub.store.queries.rights import visible
+from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import ExperimentRow, ScheduleRow, TaskRow, clean_text
 
 _ENDED_EXPERIMENTS = [state.value for state in ExperimentState if state.terminal] + [ExperimentState.DELETING.value]
@@ -46,10 +49,19 @@ def known(s: Session, owner: str, key: str | None) -> ScheduleRow | None:
     return s.scalar(select(ScheduleRow).where(*mine))
 
 
-def due(s: Session, now: float, limit: int) -> list[int]:
-    """Return the active schedules that are due, or what they wait for has ended, the longest due first."""
+def due(s: Session, now: float, limit: int, without: Collection[int] = ()) -> list[int]:
+    """Return the active schedules that are due, or what they wait for has ended, the longest due first.
+
+    Args:
+        s: A session.
+        now: Seconds since the epoch.
+        limit: Most of each of the two.
+        without: Leave these out; they are few.
+    """
     waits = or_(ScheduleRow.after_experiment.is_not(None), ScheduleRow.after_task.is_not(None))
     at = select(ScheduleRow.id).where(ScheduleRow.state == ScheduleState.ACTIVE.value)
+    for some in chunks(sorted(without)):
+        at = at.where(ScheduleRow.id.not_in(some))
     by_clock = at.where(ScheduleRow.next_at <= now, ~waits).order_by(ScheduleRow.next_at, ScheduleRow.id)
     found = list(s.scalars(by_clock.limit(limit)))
     later = at.where(waits, or_(ScheduleRow.next_at.is_(None), ScheduleRow.next_at <= now), _ended())
