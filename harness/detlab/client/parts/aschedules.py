@@ -82,7 +82,7 @@ class AsyncScheduleCalls:
         run = await asyncio.to_thread(
             prepare_notebook_run, path, parameters, config=config, slots=slots, name=name, context=context
         )
-        number = int(after) if str(after).isascii() and str(after).isdigit() else None
+        number = int(str(after)) if str(after).isascii() and str(after).isdigit() else None
         with valid_request():
             wanted = CreateSchedule(
                 name=run.name,
