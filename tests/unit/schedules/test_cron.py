@@ -85,6 +85,8 @@ def test_rare_days_are_found() -> None:
         ("@reboot", "'@reboot' is unknown"),
         ("* " * 200, "longer than"),
         ("99999999999999999999 * * * *", "minute"),
+        ("00000000000000000001 * * * *", "minute"),
+        ("*/00000000000000000001 * * * *", "step"),
     ],
 )
 def test_what_is_no_expression_is_refused_with_what_is_wrong(text: str, mistake: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
-TEXT_CHARS = 200
+TEXT_CHARS, MOST_DIGITS = 200, 9
 NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -57,10 +57,10 @@ class _Field:
         word = text.lower()
         if word in self.names:
             return self.names.index(word) + self.least
-        if not (word.isascii() and word.isdigit()):
+        if not _is_number(word):
             known = f" or one of {', '.join(self.names)}" if self.names else ""
-            raise ValueError(f"{self.name}: {text!r} is not a number{known}")
-        number = int(word[:9])
+            raise ValueError(f"{self.name}: {text[:40]!r} is not a number{known}")
+        number = int(word)
         if not self.least <= number <= self.most:
             raise ValueError(f"{self.name}: {number} is not between {self.least} and {self.most}")
         return number
@@ -206,6 +206,10 @@ def _check_form(text: str, words: list[str]) -> None:
         raise CronError([f"has {len(words)} fields, not five ({names}){more}"])
 
 
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdigit() and len(word) <= MOST_DIGITS
+
+
 def _values(field: _Field, word: str) -> set[int]:
     found: set[int] = set()
     for part in word.split(","):
@@ -219,9 +223,9 @@ def _part(field: _Field, part: str) -> set[int]:
         raise ValueError(f"{field.name}: {part[:40]!r} is none of *, 5, 1-5, */10, 1-30/5 and lists of these")
     step = 1
     if match["step"] is not None:
-        if not match["step"].isdigit() or int(match["step"][:9]) < 1:
-            raise ValueError(f"{field.name}: the step {match['step']!r} is not a number from 1 on")
-        step = int(match["step"][:9])
+        if not _is_number(match["step"]) or int(match["step"]) < 1:
+            raise ValueError(f"{field.name}: the step {match['step'][:40]!r} is not a number from 1 on")
+        step = int(match["step"])
     if match["first"] == "*":
         most = field.most - 1 if field.names == _DAYS else field.most
         return set(range(field.least, most + 1, step))
