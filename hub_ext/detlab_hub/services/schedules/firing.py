@@ -46,7 +46,7 @@ HUB_FAILURES = 2
 LOOK_FOR_FAILURES = 15.0
 """Seconds between two looks for runs that have failed."""
 AGAIN = 600.0
-"""Seconds until what waited for something, and was refused then, is tried again."""
+"""Seconds until what waited for something, and was refused then, is tried again; so is what has met a bug."""
 MOST_TOLD = 5
 """Alerts of one schedule in a minute."""
 CLIENT = "det schedule"
@@ -89,7 +89,7 @@ class ScheduleFiring(Service):
         self._usertasks = usertasks
         self._hub = hub
         self._not_before: dict[int, float] = {}
-        """Schedules whose owner submits too fast, or is not known now -> when they are tried again."""
+        """Schedules whose owner submits too fast, or is not known now; and bugs -> when they are tried again."""
         self._hub_asked_again = self._failures_looked = -math.inf
 
     async def fire_schedules(self) -> None:
@@ -108,7 +108,7 @@ class ScheduleFiring(Service):
         self._not_before = {key: at for key, at in self._not_before.items() if at > now}
         later, in_a_row = list(self._not_before), 0
         for schedule_id in await self._context.read(lambda s: schedules.due(s, now, PER_STEP, without=later)):
-            in_a_row = 0 if await self._fire(schedule_id) else in_a_row + 1
+            in_a_row = 0 if await self._guarded(schedule_id) else in_a_row + 1
             if in_a_row == HUB_FAILURES:
                 self._hub_asked_again = self._context.clock() + HUB_PAUSE
                 return
@@ -146,6 +146,17 @@ class ScheduleFiring(Service):
             return reply.model_copy(update={"task": view, "created": True})
 
         return await self._context.write(start)
+
+    async def _guarded(self, schedule_id: int) -> bool:
+        """Fire one schedule; whatever is wrong with it keeps the others from nothing."""
+        try:
+            return await self._fire(schedule_id)
+        except Unavailable:
+            raise
+        except Exception:  # a bug: it is tried again later
+            _log.exception("schedule %d could not be fired", schedule_id)
+            self._not_before[schedule_id] = self._context.clock() + AGAIN
+            return True
 
     async def _fire(self, schedule_id: int) -> bool:
         """Fire one schedule; return False if the Hub does not say who its owner is now."""
@@ -186,10 +197,6 @@ class ScheduleFiring(Service):
             raise
         except DetlabError as error:
             await self._context.write(partial(_refused, order=order, why=_said(error)))
-        except Exception:  # a bug must not keep it due for ever, nor the others waiting
-            _log.exception("schedule %d could not be fired", order.id)
-            why = "the master could not start it, and its log says why"
-            await self._context.write(partial(_refused, order=order, why=why))
 
     async def _groups(self, order: FiringOrder) -> frozenset[str]:
         """Return the groups in which the owner is now.

@@ -26,6 +26,7 @@ from detlab_hub.services.schedules.firing import AGAIN, HUB_PAUSE, ScheduleFirin
 from detlab_hub.services.schedules.schedules import Schedules
 from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.queries import bundles
+from detlab_hub.store.tables import ScheduleRow
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -311,6 +312,17 @@ async def test_one_whom_the_hub_does_not_answer_for_keeps_nobody_else_waiting(pl
     plan.users.silent = {"bob"}
     await plan.fire(at=at(13))
     assert (len(await plan.runs("bob")), len(await plan.runs())) == (0, 1)
+
+
+async def test_what_is_wrong_with_one_keeps_the_others_from_nothing(plan: Plan) -> None:
+    broken, whole = await plan.make(), await plan.make(BOB)
+
+    def spoil(s: Any) -> None:
+        s.get_one(ScheduleRow, broken.id).parameters = ["no", "mapping"]
+
+    plan.world.store.write_sync(spoil)
+    await plan.fire(at=at(13))
+    assert (await plan.service.get(BOB, whole.id)).runs == 1
 
 
 async def test_who_may_not_submit_to_its_workspace_any_more_has_it_disabled(plan: Plan) -> None:
