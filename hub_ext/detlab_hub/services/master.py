@@ -346,6 +346,7 @@ class Services(ServiceLookup):
             await asyncio.sleep(0)
         await self[Removals].finish()
         await self[Retention].sweep()
+        await self[ScheduleFiring].sweep()
         await self[BundleRetention].sweep()
         await self[LogRetention].sweep()
         await self[Alerts].sweep()

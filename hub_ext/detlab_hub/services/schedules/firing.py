@@ -47,6 +47,7 @@ LOOK_FOR_FAILURES = 15.0
 """Seconds between two looks for runs that have failed."""
 AGAIN = 600.0
 """Seconds until what waited for something, and was refused then, is tried again; so is what has met a bug."""
+SWEPT = 500
 MOST_TOLD = 5
 """Alerts of one schedule in a minute."""
 CLIENT = "det schedule"
@@ -112,6 +113,13 @@ class ScheduleFiring(Service):
             if in_a_row == HUB_FAILURES:
                 self._hub_asked_again = self._context.clock() + HUB_PAUSE
                 return
+
+    async def sweep(self) -> None:
+        """Remove schedules that are done, when as much time has passed as after which their runs are removed."""
+        keep = self._context.settings.tasks_keep
+        before = self._context.clock() - keep
+        while keep and await self._context.write(lambda unit: schedules.purge(unit.session, before, SWEPT)) == SWEPT:
+            pass
 
     async def run(self, schedule_id: int, owner: Caller | None, *, by: str) -> CreateTaskReply:
         """Start a run now, whatever the state of its schedule.
@@ -254,6 +262,7 @@ def _settled(unit: UnitOfWork, order: FiringOrder, who: Caller) -> bool:
         why = awaited(unit.session, who, row)
         if why:
             row.state, row.reason, row.next_at = ScheduleState.DONE.value, f"nothing was started: {why}", None
+            row.noted_at = unit.now
             _tell(unit, row, "has started nothing", why)
         return bool(why)
     before = _live(unit.session, row)

@@ -444,6 +444,21 @@ async def test_the_owner_is_told_of_a_run_that_failed(make_world: Any) -> None:
     assert await plan.told() == [f"schedule {made.id} (nightly) has started a run that failed"]
 
 
+async def test_what_is_done_is_removed_after_a_while(make_world: Any) -> None:
+    plan = Plan(await make_world(training(1), tasks_keep=10 * DAY))
+    await plan.world.add_agent()
+    experiment = await plan.world.submit(config())
+    await plan.world.finish(experiment.id)
+    once = await plan.make(after_experiment=experiment.id)
+    nightly = await plan.make()
+    await plan.fire()
+    began = plan.world.now
+    for days, there in ((9, [once.id, nightly.id]), (11, [nightly.id])):
+        plan.world.now = began + days * DAY
+        await plan.world.services[ScheduleFiring].sweep()
+        assert [one.id for one in (await plan.service.list(ALICE)).items] == there
+
+
 async def test_its_code_is_kept_for_as_long_as_it_is_there(plan: Plan) -> None:
     world = plan.world
     world.store.write_sync(lambda s: bundles.note_upload(s, DIGEST, 10, "alice", world.now))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import ColumnElement, and_, func, or_, select
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import ExperimentState, TrialState
@@ -75,6 +75,17 @@ def _ended() -> ColumnElement[bool]:
     )
     task = select(TaskRow.id).where(TaskRow.id == ScheduleRow.after_task, TaskRow.state.not_in(_ENDED_TASKS))
     return and_(~experiment.correlate(ScheduleRow).exists(), ~task.correlate(ScheduleRow).exists())
+
+
+def purge(s: Session, before: float, limit: int) -> int:
+    """Remove schedules that were done before some time, at most so many; return how many."""
+    row = ScheduleRow
+    latest = [row.created_at, func.coalesce(row.last_started_at, 0.0), func.coalesce(row.noted_at, 0.0)]
+    old = select(row.id).where(row.state == ScheduleState.DONE.value, *(at < before for at in latest))
+    ids = list(s.scalars(old.order_by(row.id).limit(limit)))
+    for some in chunks(ids):
+        s.execute(delete(row).where(row.id.in_(some)).execution_options(synchronize_session=False))
+    return len(ids)
 
 
 def failed(s: Session, limit: int) -> list[int]:
