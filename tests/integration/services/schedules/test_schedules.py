@@ -28,7 +28,7 @@ from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.queries import bundles
 from detlab_hub.store.tables import ScheduleRow
 
-HOUR, DAY = 3600.0, 86400.0
+DAY = 86400.0
 
 
 class Users:
