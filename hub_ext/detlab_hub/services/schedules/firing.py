@@ -200,7 +200,7 @@ class ScheduleFiring(Service):
             config, _ = await self._usertasks.check(who, order.request)
             await self._context.write(partial(_begin, order=order, who=who, config=config))
         except TooFast as error:
-            self._not_before[order.id] = self._context.clock() + error.retry_after
+            self._not_before[order.id] = self._context.clock() + (error.retry_after or HUB_PAUSE)
         except Unavailable:
             raise
         except DetlabError as error:
