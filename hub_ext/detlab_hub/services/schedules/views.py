@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import TrialState
@@ -15,7 +14,8 @@ from detlab_hub.core.schedules import Cron, next_time
 from detlab_hub.services.base.masking import masked_config
 from detlab_hub.services.views.pages import brief
 from detlab_hub.store.queries import workspaces
-from detlab_hub.store.tables import ScheduleRow, TaskRow
+from detlab_hub.store.queries.tasks import schedules
+from detlab_hub.store.tables import ScheduleRow
 
 TIMES_SHOWN = 3
 _FURTHEST = 4e9
@@ -54,8 +54,7 @@ def schedule_views(s: Session, rows: Sequence[ScheduleRow], *, full: bool = Fals
     """
     places = workspaces.references(s, {row.workspace_id for row in rows if row.workspace_id is not None})
     labels = workspaces.labels(s, {row.project_id for row in rows if row.project_id is not None})
-    tasks = [row.last_task for row in rows if row.last_task is not None]
-    states = {one.id: one.state for one in s.execute(select(TaskRow.id, TaskRow.state).where(TaskRow.id.in_(tasks)))}
+    states = schedules.states_of_runs(s, [row.last_task for row in rows if row.last_task is not None])
     views = []
     for row in rows:
         state = states.get(row.last_task or "")

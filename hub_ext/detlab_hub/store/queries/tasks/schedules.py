@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import ColumnElement, and_, delete, func, or_, select
 from sqlalchemy.orm import Session
@@ -86,6 +86,15 @@ def purge(s: Session, before: float, limit: int) -> int:
     for some in chunks(ids):
         s.execute(delete(row).where(row.id.in_(some)).execution_options(synchronize_session=False))
     return len(ids)
+
+
+def states_of_runs(s: Session, ids: Sequence[str]) -> dict[str, str]:
+    """Return the states of some tasks that are still there, by their ids."""
+    found: dict[str, str] = {}
+    for some in chunks(ids):
+        query = select(TaskRow.id, TaskRow.state).where(TaskRow.id.in_(some))
+        found.update((one.id, one.state) for one in s.execute(query))
+    return found
 
 
 def failed(s: Session, limit: int) -> list[int]:
