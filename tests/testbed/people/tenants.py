@@ -126,7 +126,8 @@ def _told(cluster: Cluster, token: str, mark: str, place: int) -> dict[str, str]
         rule = {"kind": "failed", "workspace": str(place), "webhook": made["id"]}
         rule_id = http.post("alerts/rules", json=rule).raise_for_status().json()["id"]
         plan = {"name": f"{mark} schedule", "notebook": f"/{mark}/n.ipynb", "parameters": {mark: mark}}
-        plan |= {"config": {"workspace": str(place), "description": f"described by {mark}"}, "cron": "0 0 29 2 */7"}
+        where = {"workspace": str(place), "project": f"{mark} project"}
+        plan |= {"config": {**where, "description": f"described by {mark}"}, "cron": "0 0 29 2 */7"}
         planned = http.post("schedules", json=plan).raise_for_status().json()["schedule"]["id"]
         return {"webhook": str(made["id"]), "alert_rule": str(rule_id), "schedule": str(planned)}
 
