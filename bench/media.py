@@ -25,7 +25,7 @@ from sqlalchemy import insert
 import detlab as det
 from detlab.core.metrics.media import MediaReporter, MediaSpool
 from detlab.schemas.wire.media import MediaPage
-from detlab_hub.services.ingest.media import _view
+from detlab_hub.services.ingest.media import view_of
 from detlab_hub.store import Store
 from detlab_hub.store.queries.tracking import media
 from detlab_hub.store.tables import ExperimentRow, MediaRow, TrialRow
@@ -73,7 +73,7 @@ def looks(store: Store, images: int) -> list[Figure]:
 
 
 def _rows(s: Any, ids: list[int]) -> int:
-    found = [_view(s.get_one(MediaRow, one)) for one in ids]
+    found = [view_of(s.get_one(MediaRow, one)) for one in ids]
     return len(MediaPage(items=found).model_dump_json())
 
 
