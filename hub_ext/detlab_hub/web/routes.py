@@ -71,6 +71,8 @@ _PATTERNS = {
     "trial_id": r"[0-9]{1,18}",
     "media_id": r"[0-9]{1,18}",
     "object_id": r"[0-9]{1,18}",
+    "alert_rule": r"[0-9]{1,18}",
+    "schedule": r"[0-9]{1,18}",
     "artifact_path": r".+",
     "anything": r".*",
 }
