@@ -32,7 +32,7 @@ class MasterLogQuery(Wire):
 
 
 @route("cluster/message", relayed=True)
-class Message(Guarded):
+class ClusterMessageRoute(Guarded):
     """What administrators tell everybody."""
 
     @needs("read", cross_site="xsrf")

@@ -255,6 +255,7 @@ async def test_a_deleted_experiment_leaves_no_alert(alerted) -> None:
     assert await alerted.world.services.context.read(lambda s: s.query(AlertRow).count()) == 0
 
 
+@pytest.mark.alone
 async def test_a_thousand_rules_take_a_fraction_of_a_core(alerted) -> None:
     """Five percent of a core at 10,000 events a minute, of which these are a fifth."""
 
@@ -277,7 +278,7 @@ async def test_a_thousand_rules_take_a_fraction_of_a_core(alerted) -> None:
     while await alerted.evaluation.step():
         steps += 1
     assert steps >= 3
-    assert time.process_time() - begun < 1.5  # a third of that where nothing else runs
+    assert time.process_time() - begun < 0.6
     count = await alerted.world.services.context.read(lambda s: s.query(AlertRow).count())
     assert count >= 20
 
