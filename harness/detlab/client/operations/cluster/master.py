@@ -65,14 +65,13 @@ def clear_message() -> Flow[ClusterMessageReply]:
     return one(Call("DELETE", "cluster/message", parse=model(ClusterMessageReply)))
 
 
-def any_call(method: Method, path: str, body: Any = None, query: Mapping[str, str] | None = None) -> Flow[Reply]:
+def any_call(method: Method, path: str, body: Any = None) -> Flow[Reply]:
     """Send a request to any route of the API.
 
     Args:
         method: HTTP verb.
-        path: Below `/services/detlab/api/v1/`, with or without that.
+        path: Below `/services/detlab/api/v1/`, with or without that; it may have a query.
         body: JSON to send.
-        query: Parameters of the query.
 
     Raises:
         ConfigError: The path leads out of the API.
@@ -82,7 +81,7 @@ def any_call(method: Method, path: str, body: Any = None, query: Mapping[str, st
     if not below or "://" in below or ".." in below.split("/"):
         problem = f"{path[:200]!r} is no route of the API: experiments/1, or /services/detlab/api/v1/experiments/1"
         raise ConfigError([Problem("path", problem)], problem)
-    params = {**dict(parse_qsl(asked, keep_blank_values=True)), **(query or {})}
+    params = dict(parse_qsl(asked, keep_blank_values=True))
     again = method in {"GET", "HEAD"}
     return one(Call(method, below, params=params, json=body, parse=lambda reply: reply, again=again))
 
