@@ -137,6 +137,7 @@ def test_what_two_runs_made_and_told_is_on_the_pages_and_the_runs_are_compared(
         picture("alerts", page)
         alerts.get_by_role("link", name=re.compile("rate 0.1 is done")).click()
         expect(page.locator("main h1")).to_contain_text("rate 0.1", timeout=30_000)
+        page.get_by_role("button", name="Alerts: 1 unread").click()
         page.get_by_role("button", name="Mark all as read").click()
         expect(page.get_by_role("button", name="Alerts", exact=True)).to_be_visible(timeout=30_000)
 
