@@ -131,6 +131,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import register_folder as register_folder
     from detlab.client.singleton import remove_alert_rule as remove_alert_rule
     from detlab.client.singleton import remove_view as remove_view
+    from detlab.client.singleton import report as report
     from detlab.client.singleton import restore_run as restore_run
     from detlab.client.singleton import run_notebook as run_notebook
     from detlab.client.singleton import save_view as save_view
@@ -264,6 +265,7 @@ _HOMES = {
         "list_run_media",
         "read_run_media",
         "download_run_media",
+        "report",
         "restore_run",
         "undo",
         "whoami",
