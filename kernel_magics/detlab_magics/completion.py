@@ -87,6 +87,10 @@ class Completion:
             return modelacts.offers(line.removesuffix(word).split()[1:], word)
         if magic == "det_report":
             return self._for_report(line.removesuffix(word).split()[-1], word)
+        if magic == "det_governance" and line.removesuffix(word).split()[1:2] != ["plan"]:
+            from detlab_magics import governancemagics
+
+            return governancemagics.offers(line.removesuffix(word).split()[1:], word)
         if word.startswith("-"):
             return self._options.get(magic, [])
         if magic == "det_plot" and line.removesuffix(word).split()[1:] == []:

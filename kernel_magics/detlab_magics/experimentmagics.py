@@ -374,9 +374,9 @@ class ExperimentMagics(Magics):
             %det_report --experiment 7 --run baseline -o why.ipynb
         """
         from detlab.cli.commands.finding.report import report
-        from detlab_magics.magic_lines import carry_out, words_of
+        from detlab_magics.commandwords import carry_out, words_of
 
-        print(carry_out(self.session, report, "%det_report", words_of(expanded(line, self.shell.user_ns) or "")))
+        print(carry_out(report, "%det_report", self.session, words_of(expanded(line, self.shell.user_ns) or "")))
 
     def _hand_out(self, experiment: Experiment, variable: str | None) -> None:
         """Give the experiment to the notebook: in the variable that was asked for, and in `_`."""

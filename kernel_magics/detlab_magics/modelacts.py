@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import click
 from click.shell_completion import ShellComplete
 
 from detlab.cli.commands.registry.model import model
 from detlab.client.operations.registry import names_version
+from detlab_magics.commandwords import carry_out, words_of
 from detlab_magics.errors import MagicError
-from detlab_magics.magic_lines import carry_out, words_of
 
 if TYPE_CHECKING:
     from detlab.client.registry.models import Model, ModelVersion
@@ -30,8 +29,7 @@ def run(session: KernelSession, line: str) -> str | Model | ModelVersion:
         return client.get_model_version(words[1]) if names_version(words[1]) else client.get_model(words[1])
     if words[:1] == ["show"]:
         raise MagicError("name a model, or a version of one", hint="%det_model show digits@production")
-    known = bool(words) and model.get_command(click.Context(model), words[0]) is not None
-    return carry_out(session, model, "%det_model", words, f"%det_model {words[0]} --help" if known else None)
+    return carry_out(model, "%det_model", session, words)
 
 
 def offers(before: Sequence[str], word: str) -> list[str]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from click.shell_completion import ShellComplete
 
 from detlab.cli.commands.search import search
+from detlab_magics.commandwords import carry_out, words_of
 from detlab_magics.errors import MagicError
-from detlab_magics.magic_lines import carry_out, words_of
 
 if TYPE_CHECKING:
     from detlab_magics.kernel import KernelSession
@@ -27,9 +27,7 @@ def run(session: KernelSession, line: str) -> str:
         MagicError: The line has a mistake, has one number that may be an experiment or a trial, or names no experiment
             and none was submitted here.
     """
-    words = words_of(line)
-    hint = f"%det_search {words[0]} --help" if words else None
-    return carry_out(session, search, "%det_search", _with_id(session, words), hint)
+    return carry_out(search, "%det_search", session, _with_id(session, words_of(line)))
 
 
 def _with_id(session: KernelSession, words: Sequence[str]) -> list[str]:

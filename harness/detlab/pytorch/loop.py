@@ -161,7 +161,7 @@ class Loop:
         """Open the data, load the state, start what runs beside the training."""
         context, distributed = self._context, self._core.distributed
         built = check_loader(self._trial.build_training_data_loader(), TRAINING_BUILDER, context)
-        built = context._plant(built, restored.canaries if restored else None, distributed)
+        built = context._plant(built, self._canaries_of(restored), distributed)
         context._use_data(built)
         admit(self._core, context, restored)
         self._stream = TrainingStream(
@@ -198,6 +198,10 @@ class Loop:
             stack.callback(self._core.profiler.off)
         if context.profiler is not None:
             stack.enter_context(context.profiler)
+
+    def _canaries_of(self, restored: RestoredCheckpoint | None) -> str | None:
+        """Return the secret of the trial's canaries; None if it begins now, or has none."""
+        return restored.canaries if restored else None
 
     def _note_failure(self, _: type[BaseException] | None, error: BaseException | None, __: Any) -> None:
         """Note that this rank failed before the others do for want of it."""

@@ -11,10 +11,10 @@ import pytest
 from detlab.cli.commands.finding.report import report
 from detlab.client import Client
 from detlab.reports import WrittenReport
+from detlab_magics.commandwords import carry_out, words_of
 from detlab_magics.completion import Completion
 from detlab_magics.errors import MagicError
 from detlab_magics.kernel import KernelSession
-from detlab_magics.magic_lines import carry_out, words_of
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def session() -> Iterator[KernelSession]:
 
 
 def told(session: KernelSession, line: str) -> str:
-    return carry_out(session, report, "%det_report", words_of(line))
+    return carry_out(report, "%det_report", session, words_of(line))
 
 
 def test_the_words_are_those_of_the_command(session: KernelSession, asked: list[dict[str, Any]]) -> None:
@@ -63,7 +63,7 @@ def test_mistakes_are_short_and_help_needs_no_cluster(session: KernelSession, as
         told(session, "--run x -o x.pdf")
     with pytest.raises(MagicError, match="cannot be split"):
         told(session, "--title 'open")
-    assert "Write a report" in carry_out(KernelSession(), report, "%det_report", ["--help"])
+    assert "Write a report" in carry_out(report, "%det_report", KernelSession(), ["--help"])
     assert asked == []
 
 

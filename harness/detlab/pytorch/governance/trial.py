@@ -189,7 +189,7 @@ class GovernedTrial:
             return None
         counts = self._governed.meter.counts
         orders = distributed.gather(self._recorder.take_orders())
-        segment = None if orders is None else self._recorder.segment(step, counts, orders, saved)
+        segment = None if orders is None else self._recorder.segment(step, counts, orders, saved, self.device)
         self._recorder.taken(step, counts)
         return segment
 

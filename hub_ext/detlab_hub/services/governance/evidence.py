@@ -280,7 +280,9 @@ def _segment(
         "total": total,
     }
     entry = LedgerEntry.after(entries[-1] if entries else None, trial.id, SEGMENT, commit.uuid, body, now)
-    return entry, {**_predicate(entry, policy, trial, task), "preflight": before}
+    experiment = s.get(ExperimentRow, trial.experiment_id)
+    code = None if experiment is None else experiment.bundle  # it changes only while no attempt runs
+    return entry, {**_predicate(entry, policy, trial, task), "preflight": before, "code": code}
 
 
 def _predicate(entry: LedgerEntry, policy: Policy, trial: TrialRow, task: TaskCaller) -> dict[str, Any]:

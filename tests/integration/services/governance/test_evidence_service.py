@@ -28,7 +28,9 @@ from detlab_hub.services.governance.keys import SigningKeys, folder_of, public_k
 from detlab_hub.services.governance.reading import EvidenceReading, summary_of
 from detlab_hub.services.registry.lineage import capture
 from detlab_hub.store.queries.registry import evidence as governance
-from detlab_hub.store.tables import CheckpointRow, EvidenceRow, LedgerRow
+from detlab_hub.store.tables import CheckpointRow, EvidenceRow, ExperimentRow, LedgerRow
+
+CODE_DIGEST = "tree:" + "3" * 64
 
 
 async def change(world, statement) -> None:
@@ -37,6 +39,7 @@ async def change(world, statement) -> None:
 
 async def test_a_commit_is_signed_in_its_transaction_and_the_chain_grows(make_world):
     trial = await governed_trial(make_world)
+    await change(trial.world, update(ExperimentRow).values(bundle=CODE_DIGEST))
     first = await trial.save(5)
     second = await trial.save(9, first, 5, counts={"trusted": 4})
     reading = trial.world.services[EvidenceReading]
@@ -51,6 +54,7 @@ async def test_a_commit_is_signed_in_its_transaction_and_the_chain_grows(make_wo
     assert predicate["taint"] == {"trusted": [trial.plan.s_hash], "web": [trial.plan.s_hash]}
     assert {one["name"]: one["samples"] for one in predicate["sources"]} == {"trusted": 34, "web": 10}
     assert (predicate["parent"], predicate["ledger"]["index"]) == (first, 1)
+    assert predicate["code"] == CODE_DIGEST
     assert keys[predicate["key_id"]].state == "ACTIVE"
     page = await reading.ledger(ALICE, trial.trial_id)
     assert [(one.index, one.kind, one.checkpoint) for one in page.items] == [

@@ -45,7 +45,7 @@ class GovernedSegment(Wire):
     canaries: str = Field("", max_length=71)
     """Commitment to which canaries are trained on, drawn before the first batch; empty: there are none."""
     versions: dict[Name, Name] = Field({}, max_length=20)
-    """Of torch and detlab."""
+    """Of torch and detlab, and what rounding depends on: `threads`, `processor`, and `gpu` if there is one."""
 
 
 class RecordMatrix(Wire):
