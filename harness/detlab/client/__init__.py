@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import get_run_artifacts as get_run_artifacts
     from detlab.client.singleton import get_run_metric as get_run_metric
     from detlab.client.singleton import get_run_output as get_run_output
+    from detlab.client.singleton import get_schedule as get_schedule
     from detlab.client.singleton import get_search as get_search
     from detlab.client.singleton import get_session_username as get_session_username
     from detlab.client.singleton import get_task as get_task
@@ -118,6 +119,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import list_run_media as list_run_media
     from detlab.client.singleton import list_runs as list_runs
     from detlab.client.singleton import list_saved_views as list_saved_views
+    from detlab.client.singleton import list_schedules as list_schedules
     from detlab.client.singleton import list_tasks as list_tasks
     from detlab.client.singleton import list_webhook_calls as list_webhook_calls
     from detlab.client.singleton import list_webhooks as list_webhooks
@@ -126,15 +128,20 @@ if TYPE_CHECKING:
     from detlab.client.singleton import log_artifact as log_artifact
     from detlab.client.singleton import login as login
     from detlab.client.singleton import logout as logout
+    from detlab.client.singleton import pause_schedule as pause_schedule
     from detlab.client.singleton import read_alerts as read_alerts
     from detlab.client.singleton import read_run_media as read_run_media
     from detlab.client.singleton import register_folder as register_folder
     from detlab.client.singleton import remove_alert_rule as remove_alert_rule
+    from detlab.client.singleton import remove_schedule as remove_schedule
     from detlab.client.singleton import remove_view as remove_view
     from detlab.client.singleton import report as report
     from detlab.client.singleton import restore_run as restore_run
+    from detlab.client.singleton import resume_schedule as resume_schedule
     from detlab.client.singleton import run_notebook as run_notebook
+    from detlab.client.singleton import run_schedule as run_schedule
     from detlab.client.singleton import save_view as save_view
+    from detlab.client.singleton import schedule_notebook as schedule_notebook
     from detlab.client.singleton import search_trials as search_trials
     from detlab.client.singleton import search_versions as search_versions
     from detlab.client.singleton import storage_usage as storage_usage
@@ -248,6 +255,13 @@ _HOMES = {
         "register_folder",
         "remove_view",
         "run_notebook",
+        "get_schedule",
+        "list_schedules",
+        "pause_schedule",
+        "remove_schedule",
+        "resume_schedule",
+        "run_schedule",
+        "schedule_notebook",
         "save_view",
         "search_trials",
         "search_versions",

@@ -125,6 +125,8 @@ class TaskView(Wire):
     experiment_ids: list[int] = []
     """Of a TensorBoard."""
     trial_ids: list[int] = []
+    schedule_id: int | None = None
+    """The schedule that has started it."""
     failure: FailureView | None = None
     config: dict[str, Any] | None = None
     """Resolved, secrets masked; only on a single task."""

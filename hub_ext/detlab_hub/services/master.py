@@ -58,6 +58,8 @@ from detlab_hub.services.notify.outbox import WebhookSender
 from detlab_hub.services.placement import passes as placement
 from detlab_hub.services.placement.remembered import PreviousPassTasks
 from detlab_hub.services.queue.jobs import Jobs
+from detlab_hub.services.schedules import firing
+from detlab_hub.services.schedules.firing import ScheduleFiring
 from detlab_hub.services.streams.stream import Stream
 from detlab_hub.services.tracking.reports import RunReports
 from detlab_hub.services.usertasks import collection_tasks, search_tasks, time_limits
@@ -125,6 +127,7 @@ class Services(ServiceLookup):
             Experiments(context, draw or random.SystemRandom()),
             Agents(context, connections, self[PolicyMatcher]),
             Servers(context, self[UserTasks], self[Spawns], hub),
+            ScheduleFiring(context, self[UserTasks], hub),
             Provisioning(context, elastic),
             Consumers(context, consumers),
             WebhookSender(context),
@@ -177,6 +180,7 @@ class Services(ServiceLookup):
             (GUARD_PERIOD, self[Refusals].write_refusals),
             (GUARD_PERIOD, self[UserLimits].write_hits),
             (RECONCILE_PERIOD, self[Servers].reconcile),
+            (firing.PERIOD, self[ScheduleFiring].fire_schedules),
         ]
         if self[Provisioning].elastic:
             periods.append((provisioning.PERIOD, self[Provisioning].poll))
@@ -342,6 +346,7 @@ class Services(ServiceLookup):
             await asyncio.sleep(0)
         await self[Removals].finish()
         await self[Retention].sweep()
+        await self[ScheduleFiring].sweep()
         await self[BundleRetention].sweep()
         await self[LogRetention].sweep()
         await self[Alerts].sweep()

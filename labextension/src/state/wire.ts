@@ -1740,6 +1740,7 @@ export interface TaskView {
   cull_at: number | null;
   experiment_ids: number[];
   trial_ids: number[];
+  schedule_id: number | null;
   failure: FailureView | null;
   config: Record<string, unknown> | null;
   shortened: string[];

@@ -34,6 +34,7 @@ from detlab.schemas.taskwire import (
     UsageView,
 )
 from detlab.schemas.wire import AgentView, LogLine, ProblemView, TrialState
+from detlab.schemas.wire.notebooks.schedules import CreateSchedule, ScheduleView
 from detlab.schemas.wire.storage import StorageUsage
 from testbed.fake_master.requests import Route
 from testbed.fake_master.state import ErrorReply, MasterState
@@ -56,6 +57,9 @@ class FakeUserTasks(MasterState):
     whys: dict[str, JobWhy] = field(default_factory=dict)
     quotas: dict[tuple[str, str], QuotaView] = field(default_factory=dict)
     storage_quotas: dict[tuple[str, str], StorageQuotaView] = field(default_factory=dict)
+    schedules: dict[int, ScheduleView] = field(default_factory=dict)
+    scheduled: list[CreateSchedule] = field(default_factory=list)
+    """The bodies of all requests for schedules."""
     storage_usage: dict[str, StorageUsage] = field(default_factory=dict)
     """By what it is asked by."""
     elastic_pools: list[ElasticPoolView] = field(default_factory=list)

@@ -117,6 +117,11 @@ class Action(StrEnum):
     TASK_START_SERVER = "task.start_server"
     TASK_KILL = "task.kill"
     TASK_MOVE = "task.move"
+    SCHEDULE_CREATE = "schedule.create"
+    SCHEDULE_PAUSE = "schedule.pause"
+    SCHEDULE_RESUME = "schedule.resume"
+    SCHEDULE_RUN = "schedule.run"
+    SCHEDULE_REMOVE = "schedule.remove"
     AGENT_ENROL = "agent.enrol"
     AGENT_RECORDS = "agent.records"
     ENROLMENT_CREATE = "enrolment.create"
@@ -181,6 +186,7 @@ _ANY_WRITER = PEOPLE | _TASK
 _NONE, _READ, _WRITE, _OWN = Right.NONE, Right.READ, Right.WRITE, Right.OWN
 _EXPERIMENT, _CHECKPOINT, _MODEL = (ObjectKind.EXPERIMENT,), (ObjectKind.CHECKPOINT,), (ObjectKind.MODEL,)
 _WORKSPACE, _ARTIFACT = (ObjectKind.WORKSPACE,), (ObjectKind.ARTIFACT,)
+_SCHEDULE = (ObjectKind.SCHEDULE,)
 
 ACTIONS: Mapping[Action, ActionRule] = {
     Action.EXPERIMENT_CREATE: ActionRule((), _NONE, PEOPLE, "submit an experiment"),
@@ -327,6 +333,11 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.TASK_MOVE: ActionRule(
         (ObjectKind.TASK_STATE,), _OWN, THEMSELVES, "move it to another project, whose members see its state"
     ),
+    Action.SCHEDULE_CREATE: ActionRule((), _NONE, THEMSELVES, "schedule notebook runs, which start as oneself"),
+    Action.SCHEDULE_PAUSE: ActionRule(_SCHEDULE, _OWN, THEMSELVES, "pause it: it starts nothing"),
+    Action.SCHEDULE_RESUME: ActionRule(_SCHEDULE, _OWN, THEMSELVES, "resume it"),
+    Action.SCHEDULE_RUN: ActionRule(_SCHEDULE, _OWN, THEMSELVES, "have it start a run of its owner's now"),
+    Action.SCHEDULE_REMOVE: ActionRule(_SCHEDULE, _OWN, THEMSELVES, "remove it; what it has started goes on"),
     Action.AGENT_ENROL: ActionRule((), _NONE, frozenset({CallerKind.ENROLMENT}), "get an agent's key"),
     Action.AGENT_RECORDS: ActionRule((), _NONE, frozenset({CallerKind.AGENT}), "deliver what its tasks have left"),
     Action.ENROLMENT_CREATE: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "make an enrolment token"),

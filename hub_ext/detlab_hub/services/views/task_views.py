@@ -146,6 +146,7 @@ def _view(
         cull_at=row.cull_at,
         experiment_ids=row.experiment_ids,
         trial_ids=row.trial_ids,
+        schedule_id=row.source.get(TaskNote.SCHEDULE),
         failure=None if row.failure is None else FailureView.model_validate(row.failure),
         config=masked_config(row.config) if full else None,
     )

@@ -66,6 +66,7 @@ from detlab_hub.store.tables.registry import (
     VersionRow,
     WebhookRow,
 )
+from detlab_hub.store.tables.schedules import ScheduleRow
 from detlab_hub.store.tables.tasks import OutputRow, TaskNote, TaskRow
 from detlab_hub.store.tables.tracking import (
     TrackedFileRow,

@@ -31,6 +31,8 @@ class TaskNote(StrEnum):
     """Which storages of its owner it compares with what the master knows, and whether it repairs them."""
     SEARCH = "search"
     """The experiment whose search it is."""
+    SCHEDULE = "schedule"
+    """The schedule that has started it."""
     TOLD = "told"
     """The search was told of its end."""
 

@@ -78,6 +78,7 @@ def describe(task: Task) -> None:
             ("runtime", (view.image and f"{view.runtime}, {view.image}") or view.runtime),
             ("experiments", ", ".join(map(str, view.experiment_ids))),
             ("trials", ", ".join(map(str, view.trial_ids))),
+            ("schedule", view.schedule_id),
             ("created", moment(view.created_at)),
             ("started", moment(view.started_at)),
             ("last used", moment(view.last_activity)),
