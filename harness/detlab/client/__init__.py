@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import compare_code as compare_code
     from detlab.client.singleton import compare_curves as compare_curves
     from detlab.client.singleton import complete_filter as complete_filter
+    from detlab.client.singleton import confirm_alert_email as confirm_alert_email
     from detlab.client.singleton import create_experiment as create_experiment
     from detlab.client.singleton import create_model as create_model
     from detlab.client.singleton import create_search as create_search
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import download_run_media as download_run_media
     from detlab.client.singleton import empty_trash as empty_trash
     from detlab.client.singleton import find_trials as find_trials
+    from detlab.client.singleton import get_alert_email as get_alert_email
     from detlab.client.singleton import get_artifact as get_artifact
     from detlab.client.singleton import get_artifact_collection as get_artifact_collection
     from detlab.client.singleton import get_checkpoint as get_checkpoint
@@ -132,6 +134,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import read_alerts as read_alerts
     from detlab.client.singleton import read_run_media as read_run_media
     from detlab.client.singleton import register_folder as register_folder
+    from detlab.client.singleton import remove_alert_email as remove_alert_email
     from detlab.client.singleton import remove_alert_rule as remove_alert_rule
     from detlab.client.singleton import remove_schedule as remove_schedule
     from detlab.client.singleton import remove_view as remove_view
@@ -144,6 +147,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import schedule_notebook as schedule_notebook
     from detlab.client.singleton import search_trials as search_trials
     from detlab.client.singleton import search_versions as search_versions
+    from detlab.client.singleton import set_alert_email as set_alert_email
     from detlab.client.singleton import storage_usage as storage_usage
     from detlab.client.singleton import stream_trials_metrics as stream_trials_metrics
     from detlab.client.singleton import stream_trials_training_metrics as stream_trials_training_metrics
@@ -236,6 +240,10 @@ _HOMES = {
         "list_pools",
         "list_saved_views",
         "add_alert_rule",
+        "confirm_alert_email",
+        "get_alert_email",
+        "remove_alert_email",
+        "set_alert_email",
         "create_webhook",
         "delete_webhook",
         "get_webhook",

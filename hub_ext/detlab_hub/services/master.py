@@ -27,6 +27,7 @@ from detlab_hub.services.agents import drains, token_renewal
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.alerts import evaluation
 from detlab_hub.services.alerts.alerts import Alerts
+from detlab_hub.services.alerts.emails import Emails
 from detlab_hub.services.alerts.evaluation import AlertEvaluation
 from detlab_hub.services.alerts.webhooks import Webhooks
 from detlab_hub.services.base import audit
@@ -54,6 +55,7 @@ from detlab_hub.services.lifecycle.trial_holder import TrialHolder
 from detlab_hub.services.logs.log_retention import LogRetention
 from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.notify.consumers import Consumers, EventConsumer
+from detlab_hub.services.notify.mails import MailSender
 from detlab_hub.services.notify.outbox import WebhookSender
 from detlab_hub.services.placement import passes as placement
 from detlab_hub.services.placement.remembered import PreviousPassTasks
@@ -193,6 +195,8 @@ class Services(ServiceLookup):
         self._loops.append(asyncio.create_task(self._until_stopped(self[WebhookSender].run), name="webhooks"))
         if not self.settings.is_copy:
             self._loops.append(asyncio.create_task(self._until_stopped(self[AlertEvaluation].run), name="alerts"))
+        if self.settings.smtp is not None:
+            self._loops.append(asyncio.create_task(self._until_stopped(self[MailSender].run), name="e-mail"))
         if self[Consumers].names:
             self._loops.append(asyncio.create_task(self[Consumers].run(), name="consumers"))
 
@@ -351,6 +355,7 @@ class Services(ServiceLookup):
         await self[LogRetention].sweep()
         await self[Alerts].sweep()
         await self[Webhooks].sweep()
+        await self[Emails].sweep()
         await self[RunReports].sweep()
         await self[UnknownKeys].tell()
 

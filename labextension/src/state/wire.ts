@@ -56,6 +56,7 @@ export interface AlertRuleView {
   scope_name: string;
   bell: boolean;
   webhook: number | null;
+  email: boolean;
   owner: string;
   created_at: number;
 }

@@ -136,6 +136,11 @@ class Action(StrEnum):
     ALERT_READ = "alert.read"
     ALERT_RULE_SET = "alert_rule.set"
     ALERT_RULE_REMOVE = "alert_rule.remove"
+    ALERT_EMAIL_SET = "alert_email.set"
+    ALERT_EMAIL_CONFIRM = "alert_email.confirm"
+    ALERT_EMAIL_REMOVE = "alert_email.remove"
+    ALERT_EMAIL_GIVE = "alert_email.give"
+    ALERT_EMAIL_TAKE = "alert_email.take"
     WEBHOOK_CREATE = "webhook.create"
     WEBHOOK_TEST = "webhook.test"
     WEBHOOK_DELETE = "webhook.delete"
@@ -352,6 +357,11 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.ALERT_READ: ActionRule((), _NONE, THEMSELVES, "mark one's own alerts as read"),
     Action.ALERT_RULE_SET: ActionRule((), _NONE, THEMSELVES, "make a rule by which one is told of what one may read"),
     Action.ALERT_RULE_REMOVE: ActionRule((ObjectKind.ALERT_RULE,), _OWN, THEMSELVES, "remove a rule for alerts"),
+    Action.ALERT_EMAIL_SET: ActionRule((), _NONE, THEMSELVES, "have a code sent to an address for one's own alerts"),
+    Action.ALERT_EMAIL_CONFIRM: ActionRule((), _NONE, THEMSELVES, "confirm that address by its code"),
+    Action.ALERT_EMAIL_REMOVE: ActionRule((), _NONE, THEMSELVES, "remove one's own address"),
+    Action.ALERT_EMAIL_GIVE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "set a user's address for alerts"),
+    Action.ALERT_EMAIL_TAKE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "remove a user's address for alerts"),
     Action.WEBHOOK_CREATE: ActionRule((), _NONE, THEMSELVES, "make a webhook"),
     Action.WEBHOOK_TEST: ActionRule((ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "have a call sent to it"),
     Action.WEBHOOK_DELETE: ActionRule((ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "delete it with its rules and calls"),

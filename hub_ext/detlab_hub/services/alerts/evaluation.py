@@ -285,4 +285,4 @@ def _tell(unit: UnitOfWork, rule: AlertRule, said: Said) -> None:
             said = replace(said, text=warning, level="warn")
     whole = replace(said, title=name + said.title)
     hooks = [] if row.hook_id is None else [row.hook_id]
-    tell(unit, rule.owner, of_rule(rule.id), whole, most=OF_RULE, bell=row.bell, hooks=hooks)
+    tell(unit, rule.owner, of_rule(rule.id), whole, most=OF_RULE, bell=row.bell, hooks=hooks, email=row.email)

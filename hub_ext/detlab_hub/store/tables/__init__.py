@@ -1,6 +1,6 @@
 """The tables of the master, as SQLAlchemy classes."""
 
-from detlab_hub.store.tables.alerts import AlertMarkRow, AlertRow, AlertRuleRow, HookRow
+from detlab_hub.store.tables.alerts import AlertMarkRow, AlertRow, AlertRuleRow, EmailCodeRow, EmailRow, HookRow
 from detlab_hub.store.tables.artifacts import (
     ArtifactAliasRow,
     ArtifactEntryRow,

@@ -180,7 +180,7 @@ BODIES: dict[str, dict[str, Any]] = {
     **declared("VALID_BODIES"),
 }
 QUERIES = {action: {"kind": "user", "name": "bob"} for action in ("experiment.unshare", "model.unshare")}
-QUERIES |= {"member.remove": {"kind": "user", "name": "ed"}}
+QUERIES |= {"member.remove": {"kind": "user", "name": "ed"}, "alert_email.take": {"user": "bob"}}
 CONTENT = {"bundle.upload": b"x"}
 UPLOADS = {
     "PUT artifacts/{artifact}/files/{digest}": {},
