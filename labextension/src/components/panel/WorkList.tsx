@@ -124,7 +124,7 @@ const ExperimentItem = memo(function ExperimentItem({ view, now, onDismiss }: It
         {view.owner !== me && <span className="det-ellipsis">{shared(view)}</span>}
         {view.best && (
           <span className="det-ellipsis det-num" title={`${nameText(view.metric)} of ${bestOf(view.best)}`}>
-            best {formatNumber(view.best.value)}
+            best {formatNumber(view.best.value)}{view.best.failed ? ' (trial failed)' : ''}
           </span>
         )}
         <Age view={view} running={state === 'ACTIVE'} now={now} />
