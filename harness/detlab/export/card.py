@@ -14,7 +14,7 @@ from typing import Any
 
 from detlab.export.contents import Contents, title
 from detlab.export.front_matter import front_matter
-from detlab.schemas.wire.registry import VersionView
+from detlab.schemas.wire.registry import VersionView, untwinned
 from detlab.storage.formats import Format
 from detlab.visible import visible
 
@@ -139,7 +139,7 @@ def _training(version: VersionView) -> list[str]:
 def _metrics(version: VersionView) -> list[str]:
     made = version.lineage
     step = f", as reported at step {made.steps_completed}" if made.steps_completed is not None else ""
-    rows = [(name, _number(value)) for name, value in sorted(made.metrics.items())]
+    rows = [(name, _number(made.metrics[name])) for name in untwinned(sorted(made.metrics))]
     return _table(f"Metrics{step}", ("Metric", "Value"), rows)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from detlab.export.contents import Contents
-from detlab.schemas.wire.registry import VersionView
+from detlab.schemas.wire.registry import VersionView, untwinned
 from detlab.visible import visible
 
 _ESCAPED = re.compile(
@@ -45,7 +45,8 @@ def front_matter(version: VersionView, contents: Contents) -> str:
     found["tags"] = list(dict.fromkeys(["detlab", *found.get("tags", [])]))
     if "datasets" not in found and made.data:
         found["datasets"] = _words(sorted(made.data))
-    measured = {name: value for name, value in sorted(made.metrics.items()) if math.isfinite(value)}
+    finite = {name: value for name, value in sorted(made.metrics.items()) if math.isfinite(value)}
+    measured = {name: finite[name] for name in untwinned(finite)}
     if measured:
         found["metrics"] = _words(list(measured))
     if measured and made.data:
