@@ -36,7 +36,7 @@ export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
     time_metric: 'batches', max_time: 1000, log_retention_days: null, progress: 0.42, trials_total: 64, trials: { COMPLETED: 24, ERROR: 2, ACTIVE: 6, RUNNING: 4 },
     best: { trial_id: 117, trial_index: 17, steps_completed: 960, value: 0.0214, checkpoint: uuid(17), failed: false },
     created_at: BEGAN - 30, started_at: BEGAN, ended_at: null, pending_reason: null, warnings: [], bundle: 'sha256:ab',
-    config: CONFIG, failure: null, card: null, budgets: [], cost: null, deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
+    config: CONFIG, failure: null, card: null, budgets: [], cost: null, currency: '', deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
   };
 }
 

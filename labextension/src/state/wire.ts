@@ -705,6 +705,7 @@ export interface ExperimentView {
   deletion: DeletionView | null;
   budgets: BudgetView[];
   cost: number | null;
+  currency: string;
   search_task: string | null;
   warnings: string[];
   bundle: string | null;
@@ -1622,6 +1623,7 @@ export interface SteeredExperiment {
   deletion: DeletionView | null;
   budgets: BudgetView[];
   cost: number | null;
+  currency: string;
   search_task: string | null;
   warnings: string[];
   bundle: string | null;

@@ -299,7 +299,7 @@ class Experiments(Service):
         def get(s: Session) -> ExperimentView:
             row = experiment_for(s, caller, experiment_id)
             view = experiment_views.experiment_view(s, row, caller, self._context.pending_reasons)
-            return view.model_copy(update=budget_views.used(s, row, self._context.clock()))
+            return view.model_copy(update=self._used(s, row))
 
         return await self._context.read(get)
 
@@ -496,7 +496,10 @@ class Experiments(Service):
 
     def _shown(self, s: Session, row: ExperimentRow, caller: Caller) -> ExperimentView:
         view = experiment_views.experiment_view(s, row, caller, self._context.pending_reasons, full=False)
-        return view.model_copy(update=budget_views.used(s, row, self._context.clock()))
+        return view.model_copy(update=self._used(s, row))
+
+    def _used(self, s: Session, row: ExperimentRow) -> dict[str, Any]:
+        return budget_views.used(s, row, self._context.clock(), self._context.settings.currency)
 
     async def bundle_path(self, caller: Caller, experiment_id: int) -> Path:
         """Return where the experiment's code is stored.
