@@ -242,6 +242,7 @@ MEND_METRIC = (
     " (det search code {0} FOLDER), then activate it: the trial begins anew."
 )
 NO_VALUE = "no finite value of"
+UNGOVERNED = "its checkpoints have no evidence: nothing shows that its code keeps the governance policy of its config"
 NO_METRIC_YET = "its first validation report has no"
 _SHOWN_NAMES = 8
 

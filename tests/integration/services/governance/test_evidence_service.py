@@ -20,21 +20,36 @@ from sqlalchemy import delete, update
 from detlab.errors import CheckpointError, Conflict, Forbidden, NotFound, Unavailable
 from detlab.governance import Policy, TrainedParameter, compile_policy
 from detlab.governance.evidence import ed25519_check, envelope, key_id, opened, to_sign
+from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.storage_types import StorageHolder
 from detlab.schemas.wire.governance.evidence import RecordMatrix, RevokeKey
 from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.failures import cards
 from detlab_hub.services.governance.evidence import SignedEvidence
 from detlab_hub.services.governance.keys import SigningKeys, folder_of, public_keys
 from detlab_hub.services.governance.reading import EvidenceReading, summary_of
 from detlab_hub.services.registry.lineage import capture
 from detlab_hub.store.queries.registry import evidence as governance
-from detlab_hub.store.tables import CheckpointRow, EvidenceRow, ExperimentRow, LedgerRow
+from detlab_hub.store.tables import CheckpointRow, EvidenceRow, ExperimentRow, LedgerRow, TrialRow
 
 CODE_DIGEST = "tree:" + "3" * 64
 
 
 async def change(world, statement) -> None:
     await world.services.context.write(lambda unit: unit.session.execute(statement))
+
+
+async def test_a_trial_whose_code_ignores_the_policy_is_warned_of_once(make_world):
+    trial = await governed_trial(make_world)
+    await trial.save(5)
+    service = trial.world.services[Experiments]
+    number = (await trial.world.services.context.read(lambda s: s.get_one(TrialRow, trial.trial_id))).experiment_id
+    assert (await service.get(ALICE, number)).warnings == []
+    for step in (6, 7):
+        await trial.commit(checkpoint_id(step << 80, trial.trial_id), step, None)
+    told = (await service.get(ALICE, number)).warnings
+    assert told == [f"trial {trial.trial_id}: {cards.UNGOVERNED}"]
 
 
 async def test_a_commit_is_signed_in_its_transaction_and_the_chain_grows(make_world):
