@@ -115,6 +115,16 @@ def test_a_list_says_when_what_is_idle_will_be_ended(master, det) -> None:
     assert "idle" not in det("shell", "list").stdout
 
 
+def test_gpus_that_do_nothing_are_told(master, det) -> None:
+    now = time.time()
+    master.add_task("notebook", slots_needed=2, gpus_idle_since=now - 41 * 60 - 5)
+    view = master.add_task("command", slots_needed=1, gpus_idle_since=now - 3600, gpus_released_at=now + 305)
+    shown = det("task", "list").stdout
+    assert "2 slots at 0 % for 41m" in shown
+    assert "1 slot at 0 % for 1h 00m; ends in 5m" in shown
+    assert "GPUs at 0 %" in det("cmd", "describe", view.id).stdout
+
+
 def test_describe(master, det, det_json) -> None:
     view = master.add_task("command", HOSTILE, config={"entrypoint": "x"})
     master.end_task(view.id, 1, failure=FailureView(kind="exception", message=HOSTILE, log_tail=[HOSTILE]))

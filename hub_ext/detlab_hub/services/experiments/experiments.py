@@ -58,7 +58,7 @@ from detlab_hub.services.base.masking import masked_config
 from detlab_hub.services.base.searches import FirstStep
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.base.warm_start import with_results, with_source
-from detlab_hub.services.experiments import removal
+from detlab_hub.services.experiments import idle_gpus, removal
 from detlab_hub.services.finding.reading import SECONDS, TOO_SLOW, read_request
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import pool_for, queue_fields, request_fields
@@ -559,7 +559,7 @@ class Experiments(Service):
             before = row.state
             if isinstance(event, lifecycle.ExperimentActivateRequested):
                 cost_caps.check(unit.session, row.owner, unit.now, project=row.project_id, experiment=row.id)
-                row.warnings = cost_caps.without_pause(row.warnings)
+                row.warnings = idle_gpus.without_pause(cost_caps.without_pause(row.warnings))
                 rules_of(unit.session, row).limit_open(row)
                 resume_search(unit, row, caller.name)
             try:

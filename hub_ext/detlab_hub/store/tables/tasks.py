@@ -33,6 +33,8 @@ class TaskNote(StrEnum):
     """The experiment whose search it is."""
     TOLD = "told"
     """The search was told of its end."""
+    IDLE_GPUS = "idle_gpus"
+    """Since when its GPUs are at 0 %, and when they are released (null: they are not), in seconds since the epoch."""
 
 
 class TaskRow(Base):

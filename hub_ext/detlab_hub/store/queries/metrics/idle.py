@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, MetricName, MetricPoint, MetricSeries
+from detlab_hub.store.tables import AllocationRow, MetricName, MetricPoint, MetricSeries
 
 GROUP, NAME = "gpu", "gpu_util_%"
 _LOOKED_AT = 500
@@ -21,43 +22,34 @@ class IdleTrial(NamedTuple):
     """A running trial whose GPUs all were at 0 % for a time."""
 
     trial_id: int
-    experiment_id: int
-    owner: str
-    pool: str
-    run: int
-    slots: int
     since: float
     """Since when all points are 0, as far as it was looked."""
 
 
-def idle_trials(s: Session, now: float, seconds: float) -> list[IdleTrial]:
-    """Return the running trials whose GPUs were all at 0 % for so many seconds, until their last report.
+def idle_trials(s: Session, now: float, seconds: float, trial_ids: Collection[int]) -> list[IdleTrial]:
+    """Return those of some trials whose GPUs were all at 0 % for so many seconds, until their last report.
 
-    A trial that has reported nothing for as long is left out: its numbers say nothing about now.
+    Left out are a trial that has reported nothing for as long, whose numbers say nothing about now, and one that does
+    not report all of its GPUs.
     """
-    columns = (
-        AllocationRow.trial_id,
-        AllocationRow.experiment_id,
-        ExperimentRow.owner,
-        AllocationRow.pool,
-        AllocationRow.run,
-        AllocationRow.slots_needed,
-    )
-    query = select(*columns).join(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
-    query = query.where(
+    columns = (AllocationRow.trial_id, AllocationRow.run, AllocationRow.slots_needed)
+    query = select(*columns).where(
         AllocationRow.state == AllocationState.RUNNING,
         AllocationRow.slots_needed > 0,
         AllocationRow.started_at <= now - seconds,
     )
     found = []
-    for trial_id, experiment_id, owner, pool, run, slots in s.execute(query.order_by(AllocationRow.trial_id)):
-        series = _gpus(s, trial_id or 0)
-        if not series or any(last != 0 for _, last in series):
+    wanted = set(trial_ids)
+    for trial_id, run, slots in s.execute(query.order_by(AllocationRow.trial_id)):
+        if trial_id not in wanted:
+            continue
+        series = _gpus(s, trial_id)
+        if len(series) < slots or any(last != 0 for _, last in series):
             continue
         idle = [_since(s, key, run, now, seconds) for key, _ in series]
         known = [at for at in idle if at is not None]
         if len(known) == len(idle) and now - max(known) >= seconds:
-            found.append(IdleTrial(trial_id or 0, experiment_id or 0, owner, pool, run, slots, max(known)))
+            found.append(IdleTrial(trial_id, max(known)))
     return found
 
 
