@@ -58,12 +58,13 @@ from detlab_hub.services.base.masking import masked_config
 from detlab_hub.services.base.searches import FirstStep
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.base.warm_start import with_results, with_source
-from detlab_hub.services.experiments import idle_gpus, removal
+from detlab_hub.services.experiments import removal
 from detlab_hub.services.finding.reading import SECONDS, TOO_SLOW, read_request
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import pool_for, queue_fields, request_fields
 from detlab_hub.services.lifecycle.rows import slots_per_trial
 from detlab_hub.services.lifecycle.transitions import apply_experiment, finish_turn, resume_search, start_search
+from detlab_hub.services.lifecycle.trial_holder import without_idle_pause
 from detlab_hub.services.placement import passes
 from detlab_hub.services.placement.snapshots import is_single_node
 from detlab_hub.services.queue import why_waiting
@@ -559,7 +560,7 @@ class Experiments(Service):
             before = row.state
             if isinstance(event, lifecycle.ExperimentActivateRequested):
                 cost_caps.check(unit.session, row.owner, unit.now, project=row.project_id, experiment=row.id)
-                row.warnings = idle_gpus.without_pause(cost_caps.without_pause(row.warnings))
+                row.warnings = without_idle_pause(cost_caps.without_pause(row.warnings))
                 rules_of(unit.session, row).limit_open(row)
                 resume_search(unit, row, caller.name)
             try:

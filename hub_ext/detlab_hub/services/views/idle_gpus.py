@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import IdleGpuView
-from detlab.schemas.wire import AllocationState
 from detlab_hub.core.scheduling.configuration import PoolConfig
 from detlab_hub.core.scheduling.gpu_activity import GpuActivity
 from detlab_hub.services.base.settings import Settings
 from detlab_hub.store.queries import parts
-from detlab_hub.store.queries.metrics.idle import idle_trials
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
+from detlab_hub.store.queries.metrics.idle import Holding, holding, idle_trials
 
 SHOWN_AFTER = 1800.0
 """Seconds at 0 % after which GPUs count as held and not used, where their pool does not say."""
@@ -51,6 +48,11 @@ class IdleGpus(NamedTuple):
     task_id: str | None
 
     @property
+    def subject(self) -> str:
+        """What people call it."""
+        return self.task_id or f"trial {self.trial_id}"
+
+    @property
     def view(self) -> IdleGpuView:
         """What people get."""
         return IdleGpuView(
@@ -81,7 +83,7 @@ def idle_now(
         activity: What agents have measured.
         holder: Only those of this experiment or user task; None: all.
     """
-    running = _running(s, holder)
+    running = holding(s, holder)
     places: dict[str, list[tuple[str, list[str]]]] = {}
     for allocation, agent, slots in parts.places(s, [one.id for one in running]):
         places.setdefault(allocation, []).append((agent, slots))
@@ -100,61 +102,20 @@ def idle_now(
     return found + _reported(s, now, settings, {one.id: one for one in running if one.id in elsewhere})
 
 
-class _Held(NamedTuple):
-    """A running allocation with slots."""
-
-    id: str
-    owner: str
-    pool: str
-    run: int
-    slots: int
-    started_at: float | None
-    experiment_id: int | None
-    trial_id: int | None
-    task_id: str | None
-
-
-def _running(s: Session, holder: int | str | None) -> list[_Held]:
-    query = (
-        select(AllocationRow, ExperimentRow.owner, TaskRow.owner)
-        .outerjoin(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
-        .outerjoin(TaskRow, TaskRow.id == AllocationRow.task_id)
-        .where(AllocationRow.state == AllocationState.RUNNING, AllocationRow.slots_needed > 0)
-        .order_by(AllocationRow.id)
-    )
-    if holder is not None:
-        of = AllocationRow.experiment_id if isinstance(holder, int) else AllocationRow.task_id
-        query = query.where(of == holder)
-    return [
-        _Held(
-            row.id,
-            row.owner or of_experiment or of_task or "",
-            row.pool,
-            row.run,
-            row.slots_needed,
-            row.started_at,
-            row.experiment_id,
-            row.trial_id,
-            row.task_id,
-        )
-        for row, of_experiment, of_task in s.execute(query)
-    ]
-
-
-def _reported(s: Session, now: float, settings: Settings, wanted: Mapping[str, _Held]) -> list[IdleGpus]:
+def _reported(s: Session, now: float, settings: Settings, wanted: Mapping[str, Holding]) -> list[IdleGpus]:
     """Return those that no agent measures and that say it of themselves, by their profiler."""
-    trials = {one.trial_id: one for one in wanted.values() if one.trial_id is not None}
+    trials = {one.trial_id: one for one in wanted.values() if one.trial_id}
     found: dict[str, IdleGpus] = {}
     pools = settings.pools.by_name
     for seconds in {idle_after(pools, one.pool) for one in trials.values()}:
-        of_time = [key for key, one in trials.items() if key is not None and idle_after(pools, one.pool) == seconds]
+        of_time = [key for key, one in trials.items() if idle_after(pools, one.pool) == seconds]
         for trial in idle_trials(s, now, seconds, of_time):
             one = trials[trial.trial_id]
             found[one.id] = _idle(one, trial.since, measured=False)
     return [found[key] for key in sorted(found)]
 
 
-def _idle(one: _Held, since: float, *, measured: bool) -> IdleGpus:
+def _idle(one: Holding, since: float, *, measured: bool) -> IdleGpus:
     return IdleGpus(
         one.id,
         one.owner,

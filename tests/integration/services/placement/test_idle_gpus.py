@@ -121,9 +121,9 @@ async def test_a_task_is_told_of_spared_when_it_works_and_ended_after_the_grace(
     view = await task(world, mine)
     assert (view.state, view.end_reason) == ("CANCELED", TaskEnd.IDLE)
     assert [one.title for one in await rows(world, AlertRow)] == [
-        f"GPUs of command {mine} are idle",
-        f"GPUs of command {mine} are idle",
-        f"command {mine} is ended for idle GPUs",
+        f"GPUs of {mine} are idle",
+        f"GPUs of {mine} are idle",
+        f"Idle GPUs of {mine} are released",
     ]
 
 
