@@ -61,7 +61,7 @@ class Health(Service):
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._context.write(lambda unit: None)
-                await self._context.read(lambda s: s.scalar(select(1)))
+                await self._context.read(lambda s: s.get(AgentRow, ""))  # any row: whether it answers
         except Exception as error:  # whatever it is, nothing can be served: that is the answer
             _log.warning("not ready: %s", error or type(error).__name__)
             return False
