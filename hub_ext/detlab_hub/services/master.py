@@ -43,9 +43,10 @@ from detlab_hub.services.cluster.refusals import Refusals
 from detlab_hub.services.cluster.unknown_keys import UnknownKeys
 from detlab_hub.services.elastic import provisioning
 from detlab_hub.services.elastic.provisioning import Provisioning
-from detlab_hub.services.experiments import budgets, cost_stops, idle_gpus, removal
+from detlab_hub.services.experiments import budgets, cost_stops, removal
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.figures import Figures
+from detlab_hub.services.experiments.idle_gpus import IdleGpuWatch
 from detlab_hub.services.experiments.suggestions import Drawing, Suggestions
 from detlab_hub.services.lifecycle import log_policies, trials_to_make
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill
@@ -151,7 +152,7 @@ class Services(ServiceLookup):
         """Loops whose last step failed."""
         self._reachable: dict[str, bool] = {}
         """Agents and whether they were heard lately, when the last tick looked."""
-        self._caps_looked = self._idle_looked = -math.inf
+        self._caps_looked = -math.inf
 
     async def start_task(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Start a user task, by the master or through the Hub."""
@@ -282,10 +283,7 @@ class Services(ServiceLookup):
             self._caps_looked = now
             caps = await self.context.read(lambda s: cost_stops.due(s, now))
             await self._each([partial(cost_stops.act, cap=cap) for cap in caps])
-        if abs(now - self._idle_looked) >= idle_gpus.EVERY:
-            self._idle_looked = now
-            idle = await self.context.read(lambda s: idle_gpus.due(s, now, self.settings))
-            await self._each([partial(idle_gpus.act, idle=one) for one in idle])
+        await self._each(await self[IdleGpuWatch].due())
 
     async def _each(self, actions: Sequence[Callable[[UnitOfWork], None]]) -> None:
         """Run each action in a unit of work of its own; a failure is raised when the others are done.

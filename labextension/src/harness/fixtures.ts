@@ -193,7 +193,7 @@ export function task(over: Partial<TaskView> = {}): TaskView {
     end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1', resource_pool: 'default', runtime: 'docker', image: 'detlab/notebook:1',
     priority: 42, server_name: 'nb-7f3a', url: '/user/alice/nb-7f3a/lab', server_host: '', created_at: BEGAN, started_at: BEGAN + 6, ended_at: null, exit_code: null,
     stage_message: '', place: null, pending_reason: null, last_activity: BEGAN + 500, idle_timeout: 3600, cull_at: null, experiment_ids: [],
-    trial_ids: [], schedule_id: null, failure: null, config: { resources: { slots: 0 }, runtime: 'docker', idle_timeout: 3600 }, ...over
+    trial_ids: [], gpus_idle_since: null, gpus_released_at: null, schedule_id: null, failure: null, config: { resources: { slots: 0 }, runtime: 'docker', idle_timeout: 3600 }, ...over
   };
 }
 

@@ -863,11 +863,12 @@ export interface HintView {
   text: string;
 }
 
-/** A running trial whose GPUs are at 0 %, by its profiler. */
+/** A running trial or user task whose GPUs are at 0 %, as its agents measure or its profiler reports. */
 export interface IdleGpuView {
   user: string;
-  experiment_id: number;
-  trial_id: number;
+  experiment_id: number | null;
+  trial_id: number | null;
+  task_id: string | null;
   slots: number;
   since: number;
 }
@@ -925,6 +926,7 @@ export interface JobWhy {
   job: JobView;
   items: WaitView[];
   waiting: number;
+  idle: IdleGpuView[];
 }
 
 /** An event of a search and what the search decided. */
@@ -1741,6 +1743,8 @@ export interface TaskView {
   last_activity: number | null;
   idle_timeout: number | null;
   cull_at: number | null;
+  gpus_idle_since: number | null;
+  gpus_released_at: number | null;
   experiment_ids: number[];
   trial_ids: number[];
   schedule_id: number | null;

@@ -22,7 +22,7 @@ export function task(id: string, over: Partial<TaskView> = {}): TaskView {
     display_state: 'RUNNING', end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1',
     resource_pool: 'default', runtime: 'process', image: null, priority: 42, server_name: id, url: `/user/ada/${id}/lab`, server_host: '',
     created_at: NOW - 60, started_at: NOW - 50, ended_at: null, exit_code: null, stage_message: '', place: null,
-    pending_reason: null, last_activity: null, idle_timeout: null, cull_at: null, experiment_ids: [], trial_ids: [], schedule_id: null,
+    pending_reason: null, last_activity: null, idle_timeout: null, cull_at: null, experiment_ids: [], trial_ids: [], gpus_idle_since: null, gpus_released_at: null, schedule_id: null,
     failure: null, config: null, ...over
   };
 }

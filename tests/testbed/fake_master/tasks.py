@@ -24,6 +24,7 @@ from detlab.schemas.taskwire import (
     AuditItem,
     CreateTask,
     CreateTaskReply,
+    IdleGpuView,
     OutputView,
     QueueItem,
     TaskEnd,
@@ -66,6 +67,7 @@ class FakeUserTasks(MasterState):
     pools: list[PoolView] = field(default_factory=list)
     audit: list[AuditItem] = field(default_factory=list)
     usage: list[UsageRow] = field(default_factory=list)
+    idle: list[IdleGpuView] = field(default_factory=list)
     task_tokens: dict[str, TokenView] = field(default_factory=dict)
     asked: list[CreateTask] = field(default_factory=list)
     drained: list[dict[str, Any]] = field(default_factory=list)
@@ -290,7 +292,11 @@ TASK_ROUTES: list[Route] = [
     ("GET", r"stream", lambda h: h.stream(h.master.follow(lambda: h.master.events, int(h.query.get("after", 0))))),
     ("GET", r"queue", lambda h: h.tell({"items": h.master.queue})),
     ("GET", r"audit", _audit),
-    ("GET", r"usage", lambda h: h.tell(UsageView(first="2030-01-01", last="2030-01-31", items=h.master.usage))),
+    (
+        "GET",
+        r"usage",
+        lambda h: h.tell(UsageView(first="2030-01-01", last="2030-01-31", items=h.master.usage, idle=h.master.idle)),
+    ),
     ("GET", r"tokens", lambda h: h.tell({"items": list(h.master.task_tokens.values())})),
     ("DELETE", r"tokens/([^/]+)", _revoke),
     ("POST", r"agents/enrolments", lambda h: h.tell({"token": "dtenrol_abc", "expires_at": 1.9e9})),

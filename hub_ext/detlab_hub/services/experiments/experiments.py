@@ -64,6 +64,7 @@ from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import pool_for, queue_fields, request_fields
 from detlab_hub.services.lifecycle.rows import slots_per_trial
 from detlab_hub.services.lifecycle.transitions import apply_experiment, finish_turn, resume_search, start_search
+from detlab_hub.services.lifecycle.trial_holder import without_idle_pause
 from detlab_hub.services.placement import passes
 from detlab_hub.services.placement.snapshots import is_single_node
 from detlab_hub.services.queue import why_waiting
@@ -562,7 +563,7 @@ class Experiments(Service):
             before = row.state
             if isinstance(event, lifecycle.ExperimentActivateRequested):
                 cost_caps.check(unit.session, row.owner, unit.now, project=row.project_id, experiment=row.id)
-                row.warnings = cost_caps.without_pause(row.warnings)
+                row.warnings = without_idle_pause(cost_caps.without_pause(row.warnings))
                 rules_of(unit.session, row).limit_open(row)
                 resume_search(unit, row, caller.name)
             try:

@@ -35,6 +35,8 @@ class TaskNote(StrEnum):
     """The schedule that has started it."""
     TOLD = "told"
     """The search was told of its end."""
+    IDLE_GPUS = "idle_gpus"
+    """Since when its GPUs are at 0 %, and when they are released (null: they are not), in seconds since the epoch."""
 
 
 class TaskRow(Base):

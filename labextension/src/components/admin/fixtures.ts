@@ -36,7 +36,7 @@ export function task(over: Partial<TaskView> = {}): TaskView {
     display_state: 'RUNNING', end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1', resource_pool: 'default',
     runtime: 'process', image: null, priority: 42, server_name: 'nb-1a2b', url: null, server_host: '', created_at: 1e9, started_at: 1e9,
     ended_at: null, exit_code: null, stage_message: '', place: null, pending_reason: null, last_activity: null,
-    idle_timeout: null, cull_at: null, experiment_ids: [], trial_ids: [], schedule_id: null, failure: null, config: null, ...over
+    idle_timeout: null, cull_at: null, experiment_ids: [], trial_ids: [], gpus_idle_since: null, gpus_released_at: null, schedule_id: null, failure: null, config: null, ...over
   };
 }
 

@@ -169,6 +169,11 @@ const TaskItem = memo(function TaskItem({ view, now, onDismiss }: ItemProps<Task
       {view.cull_at && !isOver(view.state) && (
         <div className="det-reason" data-tone="waiting">idle, will be ended {until(view.cull_at, now)}</div>
       )}
+      {view.gpus_idle_since && !isOver(view.state) && (
+        <div className="det-reason" data-tone="waiting">
+          GPUs at 0 %{view.gpus_released_at ? `, will be ended ${until(view.gpus_released_at, now)}` : ''}
+        </div>
+      )}
       {view.failure && <div className="det-reason" data-tone="bad">{nameText(view.failure.message, REASON)}</div>}
     </>
   );
