@@ -11,7 +11,7 @@ from detlab.governance import GovernanceError
 from detlab.schemas.expconf.blocks.governance import PrivacyConfig
 
 MECHANISM = "rdp"
-MISSING = "the level dp needs Opacus, which cannot be imported here ({}): pip install 'detlab[dp]' in the task's image"
+MISSING = "the level dp needs Opacus, which cannot be imported here ({}): pip install 'detlab[dp]' where tasks run"
 _LEAST_NOISE, _MOST_NOISE = 0.01, 10_000.0
 """Bounds of the noise that is looked for, as a multiple of the norm of clipping."""
 _PRECISE = 1e-4
@@ -140,7 +140,9 @@ def _history_of(given: Any) -> list[tuple[float, float, int]]:
     except (TypeError, ValueError) as error:
         raise GovernanceError.of("STATE", "the checkpoint has no readable state of the privacy accountant") from error
     if len(found) > _MOST_RUNS or any(not (noise > 0 and 0 < rate <= 1 and steps > 0) for noise, rate, steps in found):
-        raise GovernanceError.of("STATE", "the state of the privacy accountant in the checkpoint is no history of steps")
+        raise GovernanceError.of(
+            "STATE", "the state of the privacy accountant in the checkpoint is no history of steps"
+        )
     return found
 
 

@@ -15,6 +15,7 @@ import torch
 from detlab.governance import GovernanceError, Plan, Refusal
 from detlab.pytorch.governance.accounting import MECHANISM, MISSING, Accountant
 from detlab.pytorch.governance.governed import Governed
+from detlab.schemas.wire.governance.evidence import PrivacySpent
 
 logger = logging.getLogger("detlab.pytorch")
 
@@ -111,7 +112,7 @@ class PrivateTraining(Governed):
         self._clipping = self._clipping_of(optimizer)
         left = self.accountant.steps_left(noise, rate, steps)
         logger.info(
-            "level dp: noise %.4g, each of %d samples in a step with probability %.4g, %d steps; epsilon %.4g of %g spent",
+            "level dp: noise %.4g, each of %d samples in a step with probability %.4g, %d steps; epsilon %.4g of %g so far",
             *(noise, samples, rate, left, self.accountant.epsilon(), self.budget.target_epsilon),
         )
         return left
@@ -121,33 +122,32 @@ class PrivateTraining(Governed):
         world = torch.distributed.get_world_size() if _several() else 1
         from opacus.optimizers import DistributedDPOptimizer, DPOptimizer
 
-        made = (DistributedDPOptimizer if world > 1 else DPOptimizer)(
+        return (DistributedDPOptimizer if world > 1 else DPOptimizer)(
             optimizer,
             noise_multiplier=self.sampling.noise,
             max_grad_norm=self.budget.max_grad_norm,
             expected_batch_size=self.sampling.rate * self.sampling.samples / world,
             generator=_secret_generator(self._device),
         )
-        return made
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps; nothing of the generator of the noise, which begins anew each time."""
         noise = None if self.sampling is None else self.sampling.noise
         return {"mechanism": MECHANISM, "history": self.accountant.history, "noise": noise}
 
-    def spent(self) -> dict[str, Any]:
+    def spent(self) -> PrivacySpent:
         """Return what the evidence says of it."""
         assert self.sampling is not None
-        return {
-            "mechanism": MECHANISM,
-            "epsilon": self.accountant.epsilon(),
-            "delta": self.budget.delta,
-            "target_epsilon": self.budget.target_epsilon,
-            "max_grad_norm": self.budget.max_grad_norm,
-            "noise_multiplier": self.sampling.noise,
-            "sample_rate": self.sampling.rate,
-            "steps": self.accountant.steps,
-        }
+        return PrivacySpent(
+            mechanism=MECHANISM,
+            epsilon=self.accountant.epsilon(),
+            delta=self.budget.delta,
+            target_epsilon=self.budget.target_epsilon,
+            max_grad_norm=self.budget.max_grad_norm,
+            noise_multiplier=self.sampling.noise,
+            sample_rate=self.sampling.rate,
+            steps=self.accountant.steps,
+        )
 
     # --- batches
 
@@ -200,7 +200,9 @@ class PrivateTraining(Governed):
                 what = "several for each" if isinstance(rows, list) else "none"
                 raise GovernanceError.of("ROWS", f"of {name} each sample should have one gradient, and there is {what}")
             if len(rows) != count:
-                raise GovernanceError.of("ROWS", f"{name} has gradients of {len(rows)} rows, and the batch {count} samples")
+                raise GovernanceError.of(
+                    "ROWS", f"{name} has gradients of {len(rows)} rows, and the batch {count} samples"
+                )
         every = [one.grad_sample for one in self._parameters.values()]
         whole = functools.reduce(torch.logical_and, (torch.isfinite(one.flatten(1)).all(1) for one in every))
         for parameter in self._parameters.values():
@@ -245,7 +247,7 @@ class PrivateTraining(Governed):
         if self._clipping is None or optimizer is not self._clipping.original_optimizer:
             found.append(Refusal("LEVEL", "`dp` is for one optimizer, in the training of a PyTorchTrial"))
         elif not self._ready:
-            found.append(Refusal("LEVEL", "`dp` takes one backward pass for each step, and there was none for this one"))
+            found.append(Refusal("LEVEL", "`dp` takes one backward pass for each step, and there was none"))
         changed = [name for name, one in _versions(self._models[0]).items() if one != self._buffers.get(name)]
         if changed:
             message = f"the buffer {changed[0]} was changed in training: what it holds of samples would have no noise"

@@ -138,11 +138,12 @@ class GovernedTrial:
         again = restored is not None and restored.same_trial
         done = progress.epochs_completed if isinstance(due.max_length, Epoch) else progress.steps_completed
         each = steps_per_epoch(drawn.sample_rate) if isinstance(due.max_length, Epoch) else 1
+        length: Any = due.max_length.value
         left = private.begin_training(
             optimizer,
             rate=drawn.sample_rate,
             samples=len(drawn.dataset),
-            steps=max(1, (int(due.max_length.value) - done) * each),
+            steps=max(1, (length - done) * each),
             saved=None if restored is None else (restored.tree.get("trial_state") or {}).get("privacy"),
             again=again,
         )
@@ -240,7 +241,7 @@ class GovernedTrial:
         orders = distributed.gather(self._recorder.take_orders())
         segment = None if orders is None else self._recorder.segment(step, counts, orders, saved, self.device)
         if segment is not None and self._private is not None:
-            segment["privacy"] = self._private.spent()
+            segment["privacy"] = self._private.spent().model_dump(mode="json")
         self._recorder.taken(step, counts)
         return segment
 

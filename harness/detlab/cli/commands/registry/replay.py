@@ -68,6 +68,12 @@ def replay(invocation: Invocation, checkpoint: str, output_dir: Path | None, tol
 
     client = invocation.client
     recorded = client.session.run(operations.recorded_training(checkpoint))
+    if any(one.body.get("level") == "dp" for one in recorded.segments):
+        message = "it was trained at the level dp: which samples a step had, and its noise, were kept nowhere"
+        raise DetlabError(
+            f"checkpoint {clean(checkpoint)} cannot be trained anew bit by bit: {message}",
+            hint="det governance verify UUID checks its evidence",
+        )
     target = client.get_checkpoint(recorded.seen.checkpoint)
     folder = output_dir or Path("replays") / target.uuid
     if folder.exists():

@@ -134,7 +134,7 @@ def _governance(config: ExperimentConfig) -> Iterator[Problem]:
     policy = config.governance
     if policy is None:
         return
-    if policy.level == "dp" and config.searcher.name != "single":
+    if policy.level == "dp" and getattr(config.searcher, "name", "single") != "single":
         yield Problem(
             "governance.dp.target_epsilon",
             "is what each trial may spend; what a search spends is not added up: with n trials it is n times that, and"
