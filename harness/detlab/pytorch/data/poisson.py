@@ -1,7 +1,7 @@
 """Batches in which each sample is by itself with the same probability, as the accountant of differential privacy wants.
 
-Which samples a batch has is drawn from the operating system's entropy, and not from the trial's seed, which stands in its
-config: nobody is to know it. So a resumed trial draws anew, and no two trainings have the same batches.
+Nobody is to know which samples a batch has: they are drawn from the operating system's entropy, and not from the trial's
+seed, which stands in its config. So a resumed trial draws anew, and no two trainings have the same batches.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ _MOST_RUNS = 1000
 class Accountant:
     """Adds up what steps spend.
 
-    Each step draws each record with the same probability by itself, and adds noise to a sum to which no record gives more
-    than the norm of clipping. The accountant is Opacus' own; its history is the state.
+    Each step draws each record with the same probability by itself, and adds noise to a sum to which no record gives
+    more than the norm of clipping. The accountant is Opacus' own; its history is the state.
 
     Args:
         budget: Norm, target and delta.

@@ -112,7 +112,7 @@ class PrivateTraining(Governed):
         self._clipping = self._clipping_of(optimizer)
         left = self.accountant.steps_left(noise, rate, steps)
         logger.info(
-            "level dp: noise %.4g, each of %d samples in a step with probability %.4g, %d steps; epsilon %.4g of %g so far",
+            "level dp: noise %.4g, each of %d samples in a step with probability %.4g, %d steps, epsilon %.4g of %g",
             *(noise, samples, rate, left, self.accountant.epsilon(), self.budget.target_epsilon),
         )
         return left
@@ -247,7 +247,7 @@ class PrivateTraining(Governed):
         if self._clipping is None or optimizer is not self._clipping.original_optimizer:
             found.append(Refusal("LEVEL", "`dp` is for one optimizer, in the training of a PyTorchTrial"))
         elif not self._ready:
-            found.append(Refusal("LEVEL", "`dp` takes one backward pass for each step, and there was none"))
+            found.append(Refusal("LEVEL", "`dp` takes a backward pass for each step, and there was none"))
         changed = [name for name, one in _versions(self._models[0]).items() if one != self._buffers.get(name)]
         if changed:
             message = f"the buffer {changed[0]} was changed in training: what it holds of samples would have no noise"

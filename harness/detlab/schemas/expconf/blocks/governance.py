@@ -126,7 +126,7 @@ class CanariesConfig(Block):
 class PrivacyConfig(Block):
     """Differential privacy of the whole training, for the level `dp`: each record of the training data is protected.
 
-    Each sample is drawn for a step by itself (Poisson), its gradient is clipped, and noise is added to the sum. How much
+    Each sample is drawn for a step by itself (Poisson), its gradient is clipped, and the sum gets noise. How much of it
     follows from the numbers here, the length of the training and the size of batches.
     """
 
