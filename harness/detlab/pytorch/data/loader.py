@@ -45,9 +45,6 @@ class DataLoader:
         prefetch_factor: Batches that each worker loads ahead; 2 if there are workers.
         persistent_workers: Keep the workers, and their copies of the dataset, over all epochs.
 
-    Attributes:
-        sample_rate: Under a policy of the level `dp` the trainer's copy has it: with it each sample is drawn by itself.
-
     Raises:
         DataError: Arguments exclude each other or have impossible values; all of them are listed.
     """
@@ -88,7 +85,7 @@ class DataLoader:
         self.persistent_workers = persistent_workers
         self.collate_fn = torch.utils.data.default_collate if collate_fn is None else collate_fn
         self.drop_last = drop_last
-        self.sample_rate: float | None = None
+        self._sample_rate: float | None = None  # of the trainer's copy at the level `dp`: each sample is drawn by itself
         if batch_sampler is None:
             self.sampler = _default_sampler(dataset, shuffle, generator) if sampler is None else sampler
             self.batch_size = batch_size

@@ -22,7 +22,7 @@ class _Nobody(list[Any]):
 
 
 class Drawn:
-    """Our loader, with `sample_rate`: each rank draws from samples of its own. An epoch is 1 / rate steps.
+    """Our loader, with a sample rate: each rank draws from samples of its own. An epoch is 1 / rate steps.
 
     Args:
         loader: The loader.
@@ -37,12 +37,12 @@ class Drawn:
     weight = 1.0
 
     def __init__(self, loader: DataLoader, rank: int, size: int, seed: int) -> None:
-        assert loader.sample_rate is not None
+        assert loader._sample_rate is not None
         count = len(loader.dataset)
         self._own = np.arange(rank, count, size)
         if len(self._own) == 0:
             raise DataError(f"the training data has {count} samples, for {size} ranks", hint="use fewer slots")
-        self._rate = loader.sample_rate
+        self._rate = loader._sample_rate
         self._batch_size = loader.batch_size
         self._count = count
         self._feed = BatchFeed(loader, seed, rank)

@@ -107,7 +107,7 @@ class TrainingStream:
         self._seed = seed
         self._size = size
         self._source: SampleSource
-        if isinstance(loader, DataLoader) and loader.sample_rate is not None:
+        if isinstance(loader, DataLoader) and loader._sample_rate is not None:
             self._source = Drawn(loader, rank, size, seed)
         elif isinstance(loader, DataLoader):
             self._source = Sampled(loader, rank, size, seed)

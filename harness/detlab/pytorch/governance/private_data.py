@@ -77,5 +77,5 @@ def drawn_from(loader: DataLoader, ranks: int) -> Any:
         ranks: Among which the samples are dealt out.
     """
     drawn = copy.copy(loader)
-    drawn.sample_rate = min(1.0, (loader.batch_size or 1) * ranks / max(1, len(loader.dataset)))
+    drawn._sample_rate = min(1.0, (loader.batch_size or 1) * ranks / max(1, len(loader.dataset)))
     return drawn

@@ -137,11 +137,11 @@ class GovernedTrial:
         (optimizer,) = self.optimizers
         again = restored is not None and restored.same_trial
         done = progress.epochs_completed if isinstance(due.max_length, Epoch) else progress.steps_completed
-        each = steps_per_epoch(drawn.sample_rate) if isinstance(due.max_length, Epoch) else 1
+        each = steps_per_epoch(drawn._sample_rate) if isinstance(due.max_length, Epoch) else 1
         length: Any = due.max_length.value
         left = private.begin_training(
             optimizer,
-            rate=drawn.sample_rate,
+            rate=drawn._sample_rate,
             samples=len(drawn.dataset),
             steps=max(1, (length - done) * each),
             saved=None if restored is None else (restored.tree.get("trial_state") or {}).get("privacy"),
