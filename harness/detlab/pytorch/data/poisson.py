@@ -1,6 +1,6 @@
 """Batches in which each sample is by itself with the same probability, as the accountant of differential privacy wants.
 
-Nobody is to know which samples a batch has: they are drawn from the operating system's entropy, and not from the trial's
+Nobody is to know which samples a batch has: they are drawn from the operating system's entropy, not from the trial's
 seed, which stands in its config. So a resumed trial draws anew, and no two trainings have the same batches.
 """
 

@@ -155,6 +155,8 @@ class PrivateTraining(Governed):
         """Begin a batch; a batch of which no sample was drawn is lent: it adds noise alone."""
         super().begin(sources, lent=lent)
         self._forget()
+        if self._outputs:
+            self._outputs.clear()
 
     def end(self) -> None:
         """End a batch."""
@@ -183,6 +185,9 @@ class PrivateTraining(Governed):
         """Compute the gradient of each sample."""
         if self._ready:
             raise GovernanceError.of("LEVEL", "`dp` takes one backward pass for each step, and this is the second")
+        single = isinstance(losses, torch.Tensor) and losses.dim() == 1
+        if single and len(losses) > 1 and self._outputs is not None and not self._lent:
+            self._look_apart(losses)
         try:
             with warnings.catch_warnings():  # a first layer's inputs need no gradient, and so it should be
                 warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
@@ -205,19 +210,24 @@ class PrivateTraining(Governed):
                 )
         every = [one.grad_sample for one in self._parameters.values()]
         whole = functools.reduce(torch.logical_and, (torch.isfinite(one.flatten(1)).all(1) for one in every))
-        for parameter in self._parameters.values():
-            if self._lent:
+        if self._lent:
+            whole = whole[:0]
+            for parameter in self._parameters.values():
                 parameter.grad_sample = parameter.grad_sample[:0]
-            elif not bool(whole.all()):
+        if not bool(whole.all()):
+            for parameter in self._parameters.values():
                 parameter.grad_sample[~whole] = 0
 
     def _check_apart(self, losses: Any) -> None:
+        """Do nothing: `_look_apart` has, by what layers give, since no layer is routed."""
+
+    def _look_apart(self, losses: Any) -> None:
         """Refuse losses that depend on other samples, at the first batch with more than one."""
         outputs, self._outputs = self._outputs or [], None
         for handle in self._first_outputs:
             handle.remove()
         taken = [one for one in outputs if one.requires_grad and one.dim() > 0 and len(one) == len(losses)]
-        if len(losses) < 2 or not taken:
+        if not taken:
             return
         half = torch.arange(len(losses), device=self._device) % 2 == 0
         self._hooks.disable_hooks()
@@ -237,7 +247,7 @@ class PrivateTraining(Governed):
         """Look at what happened since the last step, and at who steps.
 
         Raises:
-            GovernanceError: As there; LEVEL: a scaler, a second optimizer, or a step without a backward pass of its own;
+            GovernanceError: As there; LEVEL: a scaler, another optimizer, or a step without a backward pass;
                 COUPLING: the model keeps something of its samples in a buffer.
         """
         super().before_step(optimizer, scaler)
@@ -281,7 +291,9 @@ class PrivateTraining(Governed):
 
     def metrics(self) -> dict[str, Any]:
         """Return the `gov/` metrics, with what is spent."""
-        return {**super().metrics(), "gov/epsilon": self.accountant.epsilon()}
+        report = super().metrics()
+        del report["gov/depth"]  # no layer is routed, so nobody has looked at what a source gave to it
+        return {**report, "gov/epsilon": self.accountant.epsilon()}
 
 
 def unsuited(model: Any) -> list[Refusal]:
