@@ -186,11 +186,12 @@ class PrivateTraining(Governed):
         if self._ready:
             raise GovernanceError.of("LEVEL", "`dp` takes one backward pass for each step, and this is the second")
         single = isinstance(losses, torch.Tensor) and losses.dim() == 1
-        if single and len(losses) > 1 and self._outputs is not None and not self._lent:
-            self._look_apart(losses)
+        look = single and len(losses) > 1 and self._outputs is not None and not self._lent
         try:
             with warnings.catch_warnings():  # a first layer's inputs need no gradient, and so it should be
                 warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
+                if look:
+                    self._look_apart(losses)
                 super().backward(losses, **options)
         except ValueError as error:  # as Opacus says it of layers that are used in a way that it does not know
             raise GovernanceError.of("ENGINE", f"Opacus has no gradient of each sample: {error}") from error

@@ -150,6 +150,7 @@ def test_a_step_is_the_mean_of_clipped_gradients_of_the_samples_that_were_drawn(
             torch.testing.assert_close(end, start - 0.5 * total / 6, rtol=0, atol=1e-12)
 
 
+@pytest.mark.soak
 def test_noise_has_the_size_that_the_accountant_asked_for() -> None:
     trial = run(length=Batch(60))
     noise = trial.context._private.sampling.noise
@@ -172,6 +173,7 @@ def test_a_step_for_which_nobody_was_drawn_adds_noise_alone() -> None:
     assert trial.context._private.meter.counts == [sum(len(ids) for ids, _, _ in trial.log), 0, 0]
 
 
+@pytest.mark.soak
 def test_a_sample_whose_gradient_is_no_number_counts_as_zero() -> None:
     def poisoned(trial: Private, batch: Any) -> torch.Tensor:
         losses = trial.losses(batch)
@@ -187,6 +189,7 @@ def test_a_sample_whose_gradient_is_no_number_counts_as_zero() -> None:
 # --- the budget
 
 
+@pytest.mark.soak
 def test_noise_is_that_of_opacus_itself_and_the_budget_is_kept() -> None:
     from opacus.accountants.utils import get_noise_multiplier
 
