@@ -186,6 +186,24 @@ def test_a_sample_whose_gradient_is_no_number_counts_as_zero() -> None:
             torch.testing.assert_close(end, start - 0.5 * total / 6, rtol=0, atol=1e-12)
 
 
+class Compiled(Private):
+    """The same, compiled after it was wrapped; without generated code, which takes long."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext, **options: Any) -> None:
+        super().__init__(context, **options)
+        self.model = torch.compile(self.model, backend="eager")
+
+
+@pytest.mark.soak
+def test_a_compiled_model_takes_the_same_steps() -> None:
+    fit = {"max_length": Batch(6), "checkpoint_policy": "none"}
+    trial = train(None, Compiled, conf={"governance": POLICY}, fit=fit, silent=True)
+    model = network().double()
+    for ids, before, after in trial.log:
+        for start, end, total in zip(before, after, clipped_sum(model, before, ids), strict=True):
+            torch.testing.assert_close(end, start - 0.5 * total / 6, rtol=0, atol=1e-12)
+
+
 # --- the budget
 
 
