@@ -16,6 +16,8 @@ _LEAST_NOISE, _MOST_NOISE = 0.01, 10_000.0
 """Bounds of the noise that is looked for, as a multiple of the norm of clipping."""
 _PRECISE = 1e-4
 """Relative precision of the noise; it is rounded up."""
+_NEARLY = 0.99
+"""Of the target; who begins with more spent has as good as nothing left."""
 _MOST_RUNS = 1000
 """Of one noise and rate in a history."""
 
@@ -75,14 +77,15 @@ class Accountant:
             rate: Probability of each record in each step.
 
         Raises:
-            GovernanceError: LEVEL: no noise is enough.
+            GovernanceError: LEVEL: no noise is enough, or only one in which nothing is learnt: nearly all is spent.
         """
         low, high, spent = _LEAST_NOISE, _MOST_NOISE, self._spent()
 
         def fits(noise: float) -> bool:
             return self._converted(spent + steps * self._of_one(noise, rate)) <= self.budget.target_epsilon
 
-        if not fits(high):
+        nearly = self.history and self.epsilon() > _NEARLY * self.budget.target_epsilon
+        if nearly or not fits(high):
             before = f"; {self.epsilon():.4g} of it was spent before" if self.history else ""
             message = f"no noise keeps {steps} steps within epsilon {self.budget.target_epsilon:g}"
             raise GovernanceError.of("LEVEL", f"{message} at delta {self.budget.delta:g}{before}")

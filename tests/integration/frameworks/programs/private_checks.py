@@ -195,6 +195,7 @@ class Compiled(Private):
 
 
 @pytest.mark.soak
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # Dynamo looks at it
 def test_a_compiled_model_takes_the_same_steps() -> None:
     fit = {"max_length": Batch(6), "checkpoint_policy": "none"}
     trial = train(None, Compiled, conf={"governance": POLICY}, fit=fit, silent=True)
@@ -271,6 +272,20 @@ def test_a_longer_training_ends_when_the_budget_is_spent_and_says_so(tmp_path: P
     assert longer.context._private.accountant.epsilon() <= 3.0
     assert "the privacy budget is spent" in caplog.text
     assert "status: stopped after 12 batches: the privacy budget is spent" in caplog.text
+
+
+def test_what_another_trial_has_spent_on_its_weights_counts() -> None:
+    private: Any = run().context._private
+    optimizer, saved = private._clipping.original_optimizer, private.state()
+    steps: dict[str, Any] = {"rate": 0.1, "samples": 60, "steps": 12}
+    with pytest.raises(GovernanceError, match=r"LEVEL: no noise keeps 12 steps within epsilon 3 .* was spent before"):
+        private.begin_training(optimizer, **steps, saved=saved, again=False)
+    private.budget = private.budget.model_copy(update={"target_epsilon": 6.0})
+    assert private.begin_training(optimizer, **steps, saved=saved, again=False) == 12
+    assert private.accountant.epsilon_after(private.sampling.noise, 0.1, 12) <= 6.0
+    assert private.accountant.steps == 12
+    with pytest.raises(GovernanceError, match="STATE"):
+        private.begin_training(optimizer, **steps, saved={**saved, "mechanism": "prv"}, again=False)
 
 
 def test_a_checkpoint_without_what_was_spent_is_not_gone_on_from(tmp_path: Path) -> None:
