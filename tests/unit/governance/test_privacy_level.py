@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 import torch
 
+from detlab.cli.commands.registry import evidence
+from detlab.cli.commands.registry.replay import refuse_private
+from detlab.errors import DetlabError
 from detlab.governance import GovernanceError, Policy, TrainedParameter, attestation, compile_policy
 from detlab.governance.attestation import attest, contradictions
+from detlab.governance.ledger import LedgerEntry
 from detlab.governance.verification import Continuation, allowed_now
 from detlab.pytorch import DataLoader
 from detlab.pytorch.data.poisson import steps_per_epoch
@@ -143,6 +147,17 @@ def test_weights_that_were_trained_without_noise_are_not_made_private_later() ->
     assert allowed_now({"web": [private.s_hash]}, matrices, now) == []
     back = Continuation(1, plain.policy, plain.matrix, "sha256:" + "0" * 64, today)
     assert allowed_now({"web": [private.s_hash]}, matrices, back) == []
+
+
+def test_what_was_spent_is_printed_and_replay_refuses() -> None:
+    spent = {"epsilon": 3.456789, "delta": 1e-5, "target_epsilon": 8.0}
+    said = evidence._levels({"level": "dp", "privacy": spent})
+    assert said["privacy"].startswith("epsilon 3.457 of 8.0 spent at delta 1e-05, for each record")
+    assert evidence._levels({"level": "direct", "privacy": None}) == {"level": "direct"}
+    entries = [LedgerEntry.after(None, 1, "segment", "a", {"level": level}, 0.0) for level in ("direct", "dp")]
+    refuse_private("3f2a", entries[:1])
+    with pytest.raises(DetlabError, match="cannot be trained anew bit by bit"):
+        refuse_private("3f2a", entries)
 
 
 def test_a_segment_says_what_was_spent_and_one_of_another_level_does_not() -> None:
