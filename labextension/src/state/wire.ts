@@ -658,6 +658,7 @@ export interface EvidenceSummary {
   ledger_index: number;
   ledger_hash: string;
   sources: SourceSummary[];
+  privacy: PrivacySpent | null;
 }
 
 /** One page of experiments, newest first or in the order that was asked for. */
@@ -1252,6 +1253,18 @@ export interface PoolView {
   tasks_waiting: number;
   slots_waiting: number;
   batch: BatchSystemView | null;
+}
+
+/** What a training at the level `dp` has spent, since its weights were new, by its own accountant. */
+export interface PrivacySpent {
+  mechanism: string;
+  epsilon: number;
+  delta: number;
+  target_epsilon: number;
+  max_grad_norm: number;
+  noise_multiplier: number;
+  sample_rate: number;
+  steps: number;
 }
 
 /** One mistake or warning, with where it is. */

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,7 @@ def replay(invocation: Invocation, checkpoint: str, output_dir: Path | None, tol
 
     client = invocation.client
     recorded = client.session.run(operations.recorded_training(checkpoint))
+    refuse_private(checkpoint, recorded.segments)
     target = client.get_checkpoint(recorded.seen.checkpoint)
     folder = output_dir or Path("replays") / target.uuid
     if folder.exists():
@@ -85,6 +87,20 @@ def replay(invocation: Invocation, checkpoint: str, output_dir: Path | None, tol
     _tell(invocation, segments, verdict, folder, tolerance)
     if not verdict.holds(tolerance):
         sys.exit(1)
+
+
+def refuse_private(checkpoint: str, segments: Sequence[LedgerEntry]) -> None:
+    """Refuse what was trained at the level `dp`.
+
+    Raises:
+        DetlabError: A segment was.
+    """
+    if any(one.body.get("level") == "dp" for one in segments):
+        message = "it was trained at the level dp: which samples a step had, and its noise, were kept nowhere"
+        raise DetlabError(
+            f"checkpoint {clean(checkpoint)} cannot be trained anew bit by bit: {message}",
+            hint="det governance verify UUID checks its evidence",
+        )
 
 
 def _begin(invocation: Invocation, segments: list[LedgerEntry]) -> tuple[list[LedgerEntry], Checkpoint | None]:
