@@ -58,6 +58,7 @@ VIEWS = (
     "storage",
     "workspaces",
     "shared",
+    "notifications",
     "settings",
     "nodes",
     "everybody",

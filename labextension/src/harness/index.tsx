@@ -7,6 +7,7 @@ import { ReactElement, StrictMode, useState } from 'react';
 import { createRoot } from 'react-dom/client';
 import { flushSync } from 'react-dom';
 
+import { NotificationsPage } from '../components/alerts/settings/NotificationsPage';
 import { ConfirmDialog } from '../components/common';
 import { CompareRuns } from '../components/compare';
 import { ArtifactPage, ArtifactsPage, ArtifactVersionPage } from '../components/artifacts';
@@ -100,6 +101,7 @@ function View(): ReactElement {
     case 'workspace': return <WorkspacePage workspace={id ?? '7'} tab={tab as WorkspaceTab} />;
     case 'project': return <ProjectPage workspace="7" project={id ?? '3'} />;
     case 'shared': return <SharedPage />;
+    case 'notifications': return <NotificationsPage />;
     case 'settings': return <SettingsPage />;
     case 'runs': return <RunsPage table={tab === 'experiments' ? 'experiments' : 'trials'} query={location.search.slice(1).replace(/(^|&)view=runs/, '')} />;
     case 'tracked': return <TrackedPage query={query.get('q') ?? ''} />;

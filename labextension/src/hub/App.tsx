@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 
 import { Audit, AllWork, Nodes, Queue, Quotas, Service, Tokens, Usage, View } from '../components/admin';
 import { ArtifactPage, ArtifactsPage, ArtifactVersionPage } from '../components/artifacts';
+import { NotificationsPage } from '../components/alerts/settings/NotificationsPage';
 import { ErrorBoundary } from './ErrorBoundary';
 import { CompareRuns } from '../components/compare';
 import { EmptyState } from '../components/common';
@@ -251,6 +252,8 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
       return <WorkspacesPage />;
     case 'shared':
       return <SharedPage />;
+    case 'notifications':
+      return <NotificationsPage />;
     case 'settings':
       return <SettingsPage />;
     case 'nodes':
