@@ -50,6 +50,7 @@ VIEWS = (
     "experiments",
     "trials",
     "runs",
+    "schedules",
     "queue",
     "cluster",
     "compare",

@@ -17,6 +17,7 @@ import { RunsPage } from '../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
 import { Panel } from '../components/panel';
 import { RunPage, TrackedPage } from '../components/runs';
+import { SchedulesPage } from '../components/schedules/SchedulesPage';
 import { SettingsPage } from '../components/settings/SettingsPage';
 import { StoragePage } from '../components/storage';
 import { ProjectPage, SharedPage, WorkspacePage, WorkspacesPage } from '../components/workspaces';
@@ -101,6 +102,7 @@ function View(): ReactElement {
     case 'workspace': return <WorkspacePage workspace={id ?? '7'} tab={tab as WorkspaceTab} />;
     case 'project': return <ProjectPage workspace="7" project={id ?? '3'} />;
     case 'shared': return <SharedPage />;
+    case 'schedules': return <SchedulesPage />;
     case 'notifications': return <NotificationsPage />;
     case 'settings': return <SettingsPage />;
     case 'runs': return <RunsPage table={tab === 'experiments' ? 'experiments' : 'trials'} query={location.search.slice(1).replace(/(^|&)view=runs/, '')} />;

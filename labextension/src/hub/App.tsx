@@ -13,6 +13,7 @@ import { nameText } from '../components/common/text';
 import { RunsPage } from '../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
 import { RunPage, TrackedPage } from '../components/runs';
+import { SchedulesPage } from '../components/schedules/SchedulesPage';
 import { SettingsPage } from '../components/settings/SettingsPage';
 import { StoragePage } from '../components/storage';
 import { TaskView, TrialView } from '../components/trial';
@@ -252,6 +253,8 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
       return <WorkspacesPage />;
     case 'shared':
       return <SharedPage />;
+    case 'schedules':
+      return <SchedulesPage />;
     case 'notifications':
       return <NotificationsPage />;
     case 'settings':
