@@ -6,7 +6,7 @@ import { everyItem } from '../../state/api';
 import { useApp, useStore } from '../../state/context';
 import type { CreateTaskReply, ScheduleView, UserView } from '../../state/wire';
 import { Ago, Go, Sheet, View } from '../admin/parts';
-import { ActionButton, EmptyState, ErrorBanner, formatTime, Loading, StateBadge, useLoaded } from '../common';
+import { EmptyState, ErrorBanner, formatTime, Loading, Menu, StateBadge, useLoaded, type Action } from '../common';
 import { useAct, useReloadOn } from '../common/loading/load';
 import { nameText } from '../common/text';
 import { readOnly } from '../view/actions';
@@ -91,9 +91,10 @@ function badge({ state, reason }: ScheduleView): { state: string; word: string; 
 function When({ of }: { of: ScheduleView }): ReactElement {
   if (of.after_experiment !== null) return <>after <Go to={{ kind: 'experiment', id: of.after_experiment }}>experiment {of.after_experiment}</Go></>;
   if (of.after_task !== null) return <>after <Go to={{ kind: 'task', id: of.after_task }}>{nameText(of.after_task, 60)}</Go></>;
+  const words = cronWords(of.cron);
   return (
     <span className="det-told-when">
-      <span>{cronWords(of.cron)}</span>
+      {words && <span>{words}</span>}
       <span className="det-soft"><code>{nameText(of.cron, 100)}</code> {nameText(of.time_zone, 60)}</span>
     </span>
   );
@@ -150,13 +151,11 @@ function Acts({ of, why, reload }: { of: ScheduleView; why: string | null; reloa
     const question = { title: `Delete schedule ${name}?`, body: 'It starts nothing any more. A run that goes on is left alone.', yes: 'Delete', danger: true };
     if ((await confirm(question)) && (await act(() => api.del(path)))) reload();
   };
-  const hidden = <span className="det-hidden"> schedule {of.id}, {name}</span>;
-  return (
-    <span className="det-told-acts">
-      {of.state === 'active' && <ActionButton label="Pause" why={why} onRun={() => post('pause')}>Pause{hidden}</ActionButton>}
-      {(of.state === 'paused' || of.state === 'disabled') && <ActionButton label="Resume" why={why} onRun={() => post('resume')}>Resume{hidden}</ActionButton>}
-      <ActionButton label="Run now" why={why} onRun={async () => void (await run())}>Run now{hidden}</ActionButton>
-      <ActionButton label="Delete" why={why} onRun={remove}>Delete …{hidden}</ActionButton>
-    </span>
-  );
+  const actions = (): Action[] => [
+    of.state === 'active' ? { key: 'pause', label: 'Pause', why, run: () => post('pause') }
+      : { key: 'resume', label: 'Resume', why: why ?? (of.state === 'done' ? 'It was to start one run.' : null), run: () => post('resume') },
+    { key: 'run', label: 'Run now', why, run: async () => void (await run()) },
+    { key: 'delete', label: 'Delete …', why, danger: true, run: remove }
+  ];
+  return <Menu label={`Actions of schedule ${of.id}, ${name}`} actions={actions} />;
 }

@@ -37,14 +37,19 @@ it('pauses, resumes, runs and deletes; a refusal is told', async () => {
     overview: overview(), schedules: { items, next: null }, 'POST schedules/1/pause': items[0], 'POST schedules/2/resume': items[1],
     'POST schedules/1/run': { task: task('nb-9'), created: true, warnings: [] }, 'POST schedules/2/run': new ApiError(409, { message: 'its run before has not ended' }), 'DELETE schedules/2': items[1]
   });
-  await userEvent.click(await screen.findByRole('button', { name: /^Pause schedule 1/ }));
-  await userEvent.click(screen.getByRole('button', { name: /^Resume schedule 2/ }));
-  await userEvent.click(screen.getByRole('button', { name: /^Run now schedule 2/ }));
+  await screen.findByRole('region', { name: 'Schedules' });
+  const choose = async (id: number, item: string): Promise<void> => {
+    await userEvent.click(screen.getByRole('button', { name: `Actions of schedule ${id}, nightly` }));
+    await userEvent.click(screen.getByRole('menuitem', { name: item }));
+  };
+  await choose(1, 'Pause');
+  await choose(2, 'Resume');
+  await choose(2, 'Run now');
   await waitFor(() => expect(done).toContain('notify its run before has not ended'));
-  await userEvent.click(screen.getByRole('button', { name: /^Run now schedule 1/ }));
+  await choose(1, 'Run now');
   await waitFor(() => expect(done).toContain('navigate {"kind":"task","id":"nb-9"}'));
-  await userEvent.click(screen.getByRole('button', { name: /^Delete … schedule 2/ }));
-  await waitFor(() => expect(api.asked).toContain('DELETE schedules/2'));
+  await choose(2, 'Delete …');
+  await waitFor(() => expect(api.asked).toEqual(expect.arrayContaining(['POST schedules/1/pause', 'POST schedules/2/resume', 'DELETE schedules/2'])));
   expect(done.some(one => one.startsWith('confirm Delete schedule'))).toBe(true);
 });
 

@@ -27,7 +27,7 @@ export function Email({ of, reload }: { of: EmailView; reload: () => void }): Re
   const address = (address: string): Promise<EmailView> => api.replace<EmailView>('alerts/email', { address });
   return (
     <>
-      {!of.offered && <Notice>This cluster sends no e-mail. An operator can name a mail server in <code>c.DetHub.smtp</code>.</Notice>}
+      {!of.offered && <Notice><span>This cluster sends no e-mail. An operator can name a mail server in <code>c.DetHub.smtp</code>.</span></Notice>}
       {of.address && (
         <p className="det-told-line">
           Alerts of rules that tell by e-mail go to <b><bdi>{nameText(of.address, 260)}</bdi></b>
