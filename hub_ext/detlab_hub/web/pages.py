@@ -59,6 +59,7 @@ VIEWS = (
     "storage",
     "workspaces",
     "shared",
+    "templates",
     "notifications",
     "settings",
     "nodes",

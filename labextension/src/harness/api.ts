@@ -170,6 +170,7 @@ export class FixtureApi implements Api {
     if (kind === 'checkpoints' && part === undefined) return made.checkpoint(5);
     if (kind === 'comparison') return this.ofComparison(id, query);
     if (kind === 'alerts' || kind === 'webhooks' || kind === 'schedules') return told.answer(this.of, path);
+    if (kind === 'templates' || kind === 'config-policies') return told.configs(this.of, path, query);
     if (path === 'storage/usage') return this.ofStorage(query);
     return undefined;
   }

@@ -19,6 +19,7 @@ import { Panel } from '../components/panel';
 import { RunPage, TrackedPage } from '../components/runs';
 import { SchedulesPage } from '../components/schedules/SchedulesPage';
 import { SettingsPage } from '../components/settings/SettingsPage';
+import { TemplatesPage } from '../components/configs/TemplatesPage';
 import { StoragePage } from '../components/storage';
 import { ProjectPage, SharedPage, WorkspacePage, WorkspacesPage } from '../components/workspaces';
 import { TaskView, TrialTab, TrialView } from '../components/trial';
@@ -103,6 +104,7 @@ function View(): ReactElement {
     case 'project': return <ProjectPage workspace="7" project={id ?? '3'} />;
     case 'shared': return <SharedPage />;
     case 'schedules': return <SchedulesPage />;
+    case 'templates': return <TemplatesPage />;
     case 'notifications': return <NotificationsPage />;
     case 'settings': return <SettingsPage />;
     case 'runs': return <RunsPage table={tab === 'experiments' ? 'experiments' : 'trials'} query={location.search.slice(1).replace(/(^|&)view=runs/, '')} />;

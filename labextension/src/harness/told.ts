@@ -1,6 +1,6 @@
 /** Rules, an address, webhooks and schedules for the harness. */
 
-import type { AlertRuleView, EmailView, ScheduleView, WebhookCallView, WebhookView } from '../state/wire';
+import type { AlertRuleView, EmailView, PolicyView, ScheduleView, TemplateView, WebhookCallView, WebhookView } from '../state/wire';
 import { BEGAN, HOSTILE } from './fixtures';
 
 export function rule(id: number, over: Partial<AlertRuleView> = {}): AlertRuleView {
@@ -77,4 +77,29 @@ export function answer(of: { trials: number; hostile?: boolean }, path: string):
   if (path === 'webhooks') return list(webhooks(hostile));
   if (/^webhooks\/\d+\/calls$/.test(path)) return list(calls(hostile));
   return path === 'schedules' ? list(schedules(hostile)) : undefined;
+}
+
+export function template(over: Partial<TemplateView> = {}): TemplateView {
+  return {
+    name: 'a100', workspace: 'alice/vision', reference: 'alice/vision:a100', owner: 'alice', base: '', description: '', config: null, merged: null, version: 3, set_by: 'alice', set_at: BEGAN - 9000, default: false,
+    warnings: [], ...over
+  };
+}
+
+export function policy(over: Partial<PolicyView> = {}): PolicyView {
+  return { workload: 'experiment', workspace: '', invariant_config: {}, constraints: { resources: { max_slots: null }, priority_limit: null }, set_by: '', set_at: null, warnings: [], ...over };
+}
+
+export function configs(of: { trials: number; hostile?: boolean }, path: string, query: URLSearchParams): unknown {
+  const odd = of.hostile ? HOSTILE.name : null;
+  const config = { resources: { resource_pool: 'a100', slots_per_trial: 4 }, environment: { environment_variables: [odd ?? 'OMP_NUM_THREADS=8'] } };
+  if (path === 'templates') {
+    const items = [
+      template({ base: odd ?? 'cluster:site', default: true, description: odd ?? 'Four A100 of one node' }), template({ name: 'site', workspace: 'cluster', reference: odd ?? 'cluster:site', owner: 'root', set_by: odd ?? 'root', version: 1 })
+    ];
+    return { items: of.trials ? items : [], after: null };
+  }
+  if (path === 'templates/one') return template({ base: 'cluster:site', config, merged: { ...config, retention_policy: { log_retention_days: 90 } } });
+  const set = of.trials > 0 && query.get('workload') === 'experiment';
+  return set ? policy({ set_by: odd ?? 'root', set_at: BEGAN - 5000, invariant_config: config, constraints: { resources: { max_slots: 8 }, priority_limit: 40 } }) : policy({ workload: 'tasks' });
 }

@@ -15,6 +15,7 @@ import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/m
 import { RunPage, TrackedPage } from '../components/runs';
 import { SchedulesPage } from '../components/schedules/SchedulesPage';
 import { SettingsPage } from '../components/settings/SettingsPage';
+import { TemplatesPage } from '../components/configs/TemplatesPage';
 import { StoragePage } from '../components/storage';
 import { TaskView, TrialView } from '../components/trial';
 import { useZone } from '../components/common/zone';
@@ -255,6 +256,8 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
       return <SharedPage />;
     case 'schedules':
       return <SchedulesPage />;
+    case 'templates':
+      return <TemplatesPage />;
     case 'notifications':
       return <NotificationsPage />;
     case 'settings':

@@ -13,7 +13,7 @@ import { ADMIN, LISTS, type AdminView, type HubPlace, type ListView, type Router
 import { switchTheme, themeNow } from './theme';
 
 export const NAMES: Record<ListView | AdminView, string> = {
-  work: 'My work', experiments: 'Experiments', trials: 'Trials', runs: 'Runs', schedules: 'Schedules', shared: 'Shared with me', workspaces: 'Workspaces', notifications: 'Notifications', settings: 'Settings', queue: 'Queue', cluster: 'Cluster', models: 'Models', artifacts: 'Artifacts', storage: 'Storage', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
+  work: 'My work', experiments: 'Experiments', trials: 'Trials', runs: 'Runs', schedules: 'Schedules', shared: 'Shared with me', workspaces: 'Workspaces', templates: 'Templates', notifications: 'Notifications', settings: 'Settings', queue: 'Queue', cluster: 'Cluster', models: 'Models', artifacts: 'Artifacts', storage: 'Storage', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
   tokens: 'Tokens', audit: 'Audit log', service: 'Service'
 };
 
