@@ -101,11 +101,11 @@ function When({ of }: { of: ScheduleView }): ReactElement {
 }
 
 const DAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday', 'Sunday'];
-const SHORT: Record<string, string> = { '@hourly': 'every hour', '@daily': 'every day at 00:00', '@midnight': 'every day at 00:00', '@weekly': 'every Sunday at 00:00', '@monthly': 'on day 1 of every month at 00:00', '@yearly': 'on 1 January at 00:00', '@annually': 'on 1 January at 00:00' };
+const SHORT = new Map(Object.entries({ '@hourly': 'every hour', '@daily': 'every day at 00:00', '@midnight': 'every day at 00:00', '@weekly': 'every Sunday at 00:00', '@monthly': 'on day 1 of every month at 00:00', '@yearly': 'on 1 January at 00:00', '@annually': 'on 1 January at 00:00' }));
 
 /** The usual ones in words; of others nothing beside their fields. */
 export function cronWords(cron: string): string {
-  const short = SHORT[cron.trim().toLowerCase()];
+  const short = SHORT.get(cron.trim().toLowerCase());
   if (short) return short;
   const [minute = '', hour = '', day = '', month = '', week = '', ...more] = cron.trim().split(/\s+/);
   if (more.length || month !== '*') return '';
