@@ -18,7 +18,14 @@ from testbed.front.lab import chromium
 pytestmark = [pytest.mark.browser, pytest.mark.hub, pytest.mark.slow]
 
 HOSTILE = "<img src=x onerror=window.hurt=1>"
-CELL = {"cell_type": "code", "id": "a", "source": "print(1)", "metadata": {}, "outputs": [], "execution_count": None}
+CELL: dict[str, object] = {
+    "cell_type": "code",
+    "id": "a",
+    "source": "print(1)",
+    "metadata": {},
+    "outputs": [],
+    "execution_count": None,
+}
 NOTEBOOK = {
     "cells": [CELL],
     "metadata": {"kernelspec": {"name": "python3", "language": "python"}},
