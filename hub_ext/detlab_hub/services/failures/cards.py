@@ -28,6 +28,7 @@ from detlab_hub.services.failures.diagnosis import (
 from detlab_hub.services.failures.rank_faults import RankLine
 from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.logs import lines as logs
+from detlab_hub.store.queries.metrics import lookup
 from detlab_hub.store.tables import (
     AgentRow,
     AllocationRow,
@@ -252,7 +253,7 @@ def never_reported(s: Session, experiment: ExperimentRow, trial: TrialRow) -> st
     names = [row.name for row in _VALIDATED.all(s, {"trial": trial.id})]
     shown = ", ".join(name[:WARNED_CHARS] for name in names)
     instead = f" (its validations reported: {shown})" if names else ""
-    if not names and _TRAINED.scalar(s, {"trial": trial.id, "name": experiment.metric}):
+    if not names and lookup.is_reported(s, trial.id, "training", experiment.metric):
         instead = " (its validations reported: nothing; its training did, but a search goes by validations)"
     return f"never reported {experiment.metric!r}{instead}"
 
@@ -324,12 +325,5 @@ _VALIDATED = PreparedStatement(
     .where(MetricSeries.trial_id == bindparam("trial"), MetricSeries.group_name == "validation")
     .order_by(MetricName.name)
     .limit(WARNED_NAMES)
-)
-_TRAINED = PreparedStatement(
-    select(MetricSeries.trial_id)
-    .join(MetricName, MetricSeries.name_id == MetricName.id)
-    .where(MetricSeries.trial_id == bindparam("trial"), MetricName.name == bindparam("name"))
-    .where(MetricSeries.group_name == "training")
-    .limit(1)
 )
 _AND_MORE = re.compile(r"and (\d+) more trials, each with a warning of its own")
