@@ -39,7 +39,7 @@ def front_matter(version: VersionView, contents: Contents) -> str:
     """
     made, said = version.lineage, version.metadata
     found: dict[str, Any] = {name: said[name] for name in _ONE_WORD if _is_word(said.get(name))}
-    if "library_name" not in found and _is_of_torch(version, contents):
+    if "library_name" not in found and _is_of_torch(contents):
         found["library_name"] = "pytorch"
     found |= {name: words for name in _WORDS if (words := _words(said.get(name)))}
     found["tags"] = list(dict.fromkeys(["detlab", *found.get("tags", [])]))
@@ -63,8 +63,9 @@ def _index(version: VersionView, found: Mapping[str, Any], measured: Mapping[str
     return {"name": version.model, "results": results}
 
 
-def _is_of_torch(version: VersionView, contents: Contents) -> bool:
-    return "torch" in version.lineage.environment or any(kind.value in _TORCH for kind in contents.formats.values())
+def _is_of_torch(contents: Contents) -> bool:
+    """Whether a file is torch's: that torch was installed says nothing of a model of scikit-learn."""
+    return any(kind.value in _TORCH for kind in contents.formats.values())
 
 
 def _is_word(value: object) -> bool:

@@ -245,6 +245,8 @@ class ExpectedPage(Wire):
     """Checkpoints that are to be in a storage, by uuid."""
 
     items: list[str] = []
+    sizes: list[int] = []
+    """Bytes of the files of each, without its manifest; none from a master of before."""
     more: bool = False
 
 
@@ -281,6 +283,9 @@ class StorageFound(Wire):
     missing: list[str] = []
     """Committed, and not there."""
     missing_count: int = 0
+    damaged: list[str] = []
+    """Committed, and without all of their files: they have fewer bytes than were committed."""
+    damaged_count: int = 0
     uploads: int = 0
     """Uploads of large files that never ended, of what is in `never`."""
     uploads_bytes: int = 0
