@@ -139,7 +139,7 @@ def _experiment_row(one: ReportedExperiment, now: float, links: HubLinks | None,
     told = f"{line_of(view.metric, 30)} {number(best)}" if best is not None else ""
     took = seconds_of(view, now)
     made = sum(count for state, count in view.trials.items() if state != "RUNNING")
-    cost = [amount(view.cost, "" if view.cost is None else f"{view.cost:.2f} {view.currency}".rstrip())] if costs else []
+    cost = [amount(view.cost, "" if view.cost is None else f"{view.cost:.2f}")] if costs else []
     return [
         TableCell(_to(links, f"experiment-{view.id}", view.id, "experiments", view.id), str(view.id)),
         words(view.name, 120),
