@@ -107,7 +107,7 @@ def _facts_of_experiment(one: ReportedExperiment, links: HubLinks, now: float) -
         ("Started", moment(view.started_at)),
         ("Ended", moment(view.ended_at)),
         ("Took", duration(seconds_of(view, now))),
-        ("Cost so far", "" if view.cost is None else f"{view.cost:.2f} {view.currency}".rstrip()),
+        ("Cost so far", "" if view.cost is None else shown(f"{view.cost:.2f} {view.currency}".rstrip())),
         (
             "Fork of",
             links.to(f"experiment {view.forked_from}", "experiments", view.forked_from) if view.forked_from else "",
