@@ -72,11 +72,14 @@ def run_id_of_key(owner: str, key: str) -> str:
     Keys of two users never meet: another's key leads to a run of one's own, as one that nobody has does. An id
     begins as a drawn key does: what the script prints and what others see of the run have the same first digits.
     """
-    digest = hashlib.sha256(f"{len(owner)}:{owner}:{key}".encode()).hexdigest()[:32]
+    digest = _digest_of(owner, key)
     return key[:SHOWN_DIGITS] + digest[SHOWN_DIGITS:] if is_drawn(key) else digest
 
 
 def run_ids_of_key(owner: str, key: str) -> tuple[str, ...]:
     """Return the ids that a run of a key may have: that of now, and that of runs from before ids began as keys do."""
-    digest = hashlib.sha256(f"{len(owner)}:{owner}:{key}".encode()).hexdigest()[:32]
-    return tuple(dict.fromkeys((run_id_of_key(owner, key), digest)))
+    return tuple(dict.fromkeys((run_id_of_key(owner, key), _digest_of(owner, key))))
+
+
+def _digest_of(owner: str, key: str) -> str:
+    return hashlib.sha256(f"{len(owner)}:{owner}:{key}".encode()).hexdigest()[:32]
