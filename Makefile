@@ -9,7 +9,7 @@ EXTRAS := all
 # Groups of pyproject.toml that a target needs beside the extras.
 GROUPS :=
 # Extras whose packages requirements.lock has: all that people run, and nothing that only a checkout needs.
-LOCKED := all aws deepspeed docker-spawner gcp keras kube kubernetes lightning parquet transformers
+LOCKED := all aws deepspeed docker-spawner dp gcp keras kube kubernetes lightning parquet transformers
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check

@@ -39,6 +39,7 @@ MODULES = {
     "parts/afinding.py": "parts/finding.py",
     "parts/aoutput.py": "parts/output.py",
     "parts/aruns.py": "parts/runs.py",
+    "parts/aschedules.py": "parts/schedules.py",
     "projects/acalls.py": "projects/calls.py",
     "projects/aworkspaces.py": "projects/workspaces.py",
     "registry/acalls.py": "registry/calls.py",
@@ -61,7 +62,7 @@ REPLACEMENTS = (
     (r"\bAsync(?=[A-Z])", ""),
     (r"\b__a(enter|exit|iter)__\b", r"__\1__"),
     (
-        r"\ba(alerts|batches|calls|client|collection|edits|files|finding|lines|logged|models|output|resources|runs|search|tasks|feeds|workspaces)\b",
+        r"\ba(alerts|batches|calls|client|collection|edits|files|finding|lines|logged|models|output|resources|runs|schedules|search|tasks|feeds|workspaces)\b",
         r"\1",
     ),
     (r"\ba(read|iter_bytes)\b", r"\1"),

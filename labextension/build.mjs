@@ -55,6 +55,8 @@ const parts = {
       splitting: true,
       external: ['@jupyterlab/*', '@lumino/*', 'react', 'react/*', 'react-dom', 'react-dom/*']
     });
+    // The builder takes style sheets as they are.
+    await build({ ...common, entryPoints: { style: 'style/index.css' }, outdir: 'lib' });
     const builder = 'node_modules/@jupyter/builder/lib/build-labextension.js';
     const core = 'node_modules/@jupyterlab/core-meta/core.package.json';
     const run = spawnSync(process.execPath, [builder, '--core-package-file', core, here], { encoding: 'utf8' });

@@ -29,7 +29,9 @@ from detlab.schemas.wire import (
     workspaces,
 )
 from detlab.schemas.wire.artifacts import artifacts
-from detlab.schemas.wire.notify import alerts, webhooks
+from detlab.schemas.wire.configs import config_policies, templates
+from detlab.schemas.wire.notebooks import schedules
+from detlab.schemas.wire.notify import alerts, emails, webhooks
 
 TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
 RECEIVED = (
@@ -46,7 +48,9 @@ RECEIVED = (
     *(workspaces.WorkspaceList, workspaces.MemberList, projects.ProjectList),
     *(finding.FoundTrials, finding.ExperimentPage, finding.Completions, saved_views.SavedViewList),
     *(media.MediaPage, media.MediaKeyList, media.MediaStepList),
-    *(alerts.AlertList, alerts.UnreadAlerts, alerts.AlertRuleList, webhooks.WebhookList),
+    *(alerts.AlertList, alerts.UnreadAlerts, alerts.AlertRuleList, emails.EmailView),
+    *(webhooks.WebhookList, webhooks.WebhookCallList, schedules.ScheduleList),
+    *(templates.TemplateList, config_policies.PolicyView),
     *(runs.RunViewList, runs.RunCurveList, runs.RunFileList),
     *(artifacts.ArtifactList, artifacts.ArtifactVersionList, artifacts.ArtifactFileList, artifacts.RunArtifactList),
     batches.BatchReply,
@@ -59,6 +63,8 @@ SENT = (
     *(workspaces.CreateWorkspace, workspaces.EditWorkspace, workspaces.MemberRequest),
     *(projects.CreateProject, projects.EditProject, projects.MoveExperiment, wire.EditExperiment),
     *(projects.MoveModel, continuing.ContinueExperiment, alerts.ReadAlerts),
+    *(alerts.SetAlertRule, emails.SetEmail, emails.ConfirmEmail, webhooks.CreateWebhook),
+    *(templates.SetTemplate, config_policies.SetPolicy),
     *(artifacts.EditArtifact, artifacts.EditArtifactVersion),
 )
 HEAD = """/** The wire models (detlab.schemas). Made by labextension/wire.py: do not edit. */

@@ -50,7 +50,11 @@ as OpenAPI 3.1; the models are in `harness/detlab/schemas/wire/` and `taskwire.p
             groups.setdefault("cluster" if first in {"openapi.json", "me", "stream"} else first, []).append(cells)
     header = ("call", "scope", "query", "body", "reply", "")
     parts = [f"## {name}\n\n{table(header, rows)}" for name, rows in groups.items()]
-    outside = "Beside the API, `GET /services/detlab/health` (public) answers 200, or 503 when the master cannot write."
+    outside = (
+        "Beside the API, `GET /services/detlab/health` (public) answers 200, or 503 once the master has found that it"
+        " cannot write; it does not ask the database. `GET /services/detlab/ready` (public) does: 200, or 503 while the"
+        " master cannot read and write within five seconds. An answer counts for two seconds."
+    )
     return page("HTTP API", intro, outside, "## Scopes", table(("scope", "who has it"), scopes), *parts)
 
 

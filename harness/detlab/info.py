@@ -46,6 +46,21 @@ class TrialInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayInfo:
+    """What `det governance replay` tells the code of a trial, of which a segment is trained anew off the cluster.
+
+    Attributes:
+        storage: The folder with the checkpoint that it begins with, in which it saves its own.
+        stops: Batches of the trial at which it saves a checkpoint, in order; at the last it ends.
+        canaries: The secret of the trial's canaries, in hex; None where the checkpoint has it, or there are none.
+    """
+
+    storage: Path
+    stops: tuple[int, ...]
+    canaries: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterInfo:
     """The task as its cluster describes it (Determined's names).
 
@@ -92,6 +107,7 @@ class ClusterInfo:
     storage_instance: str = ""
     storage_epoch: int = 0
     _trial: TrialInfo | None = None
+    _replay: ReplayInfo | None = None
 
     @property
     def trial(self) -> TrialInfo:
@@ -155,7 +171,14 @@ class ClusterInfo:
             storage_instance=str(raw.get("storage_instance") or ""),
             storage_epoch=int(raw.get("storage_epoch") or 0),
             _trial=cls._trial_info(raw, config) if task_type == "TRIAL" else None,
+            _replay=cls._replay_info(raw.get("replay")),
         )
+
+    @staticmethod
+    def _replay_info(raw: dict[str, Any] | None) -> ReplayInfo | None:
+        if raw is None:
+            return None
+        return ReplayInfo(Path(raw["storage"]), tuple(map(int, raw["stops"])), raw.get("canaries"))
 
     @staticmethod
     def _trial_info(raw: dict[str, Any], config: dict[str, Any]) -> TrialInfo:

@@ -27,6 +27,7 @@ from detlab.schemas import wire
 from detlab.schemas.wire.governance.attestation import Attestation
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.enrolment import KeyRing, MasterAway, NotEnrolled
+from detlab_agent.gpu_watch import GpuWatch
 from detlab_agent.hellos import in_parts, warn_of_older_master
 from detlab_agent.tasks import TaskTable
 
@@ -36,6 +37,8 @@ HEARTBEAT = 5.0
 """Seconds between two heartbeats of the agent."""
 SILENCE = 20.0
 """Seconds without a message from the master after which the connection counts as dead."""
+GPU_REPORT = 10.0
+"""Seconds between two reports of what GPUs do."""
 _MAX_MESSAGE = 64 << 20
 
 _master_message: TypeAdapter[wire.MasterMessage] = TypeAdapter(wire.MasterMessage)
@@ -109,6 +112,7 @@ class Connector:
         clock: Seconds since the epoch.
         queue: What the batch system behind this agent is like now; None: there is none.
         warm: Digests of the code that warm processes have loaded.
+        gpus: Measures the GPUs of this node; None: there is nothing to measure.
     """
 
     endpoints: Endpoints
@@ -122,6 +126,7 @@ class Connector:
     clock: Callable[[], float] = time.time
     queue: Callable[[], wire.QueueHello | None] = lambda: None
     warm: Callable[[], Collection[str]] = tuple
+    gpus: GpuWatch | None = None
     _connection: WebSocketClientConnection | None = None
     _again: bool = False
     _challenge: tuple[str, str] = ("", "")
@@ -220,6 +225,8 @@ class Connector:
             asyncio.create_task(self._beat(outbox)),
             asyncio.create_task(self._attest_again(outbox)),
         ]
+        if self.gpus is not None:
+            jobs.append(asyncio.create_task(self._measure(self.gpus, outbox)))
         try:
             while (message := await self._read(connection)) is not None:
                 await self._dispatch(message)
@@ -282,6 +289,12 @@ class Connector:
             await asyncio.sleep(self.heartbeat)
             if (answer := await self._attest()) is not None:
                 outbox.put_nowait(wire.Heartbeat(time=self.clock(), attestation=answer).model_dump_json())
+
+    async def _measure(self, gpus: GpuWatch, outbox: asyncio.Queue[str]) -> None:
+        """Report what GPUs do, beside the heartbeats, which wait for no driver."""
+        while True:
+            measured = dict(await gpus.measure(GPU_REPORT))
+            outbox.put_nowait(wire.Heartbeat(time=self.clock(), gpus=measured).model_dump_json())
 
     async def _write_all(self, connection: WebSocketClientConnection, outbox: asyncio.Queue[str]) -> None:
         while True:

@@ -25,6 +25,7 @@ from detlab_agent.capacity import usable_cpus, usable_memory
 from detlab_agent.cloud_metadata import MetadataGuard
 from detlab_agent.connection import Connector, run_until
 from detlab_agent.enrolment import KeyRing, NotEnrolled
+from detlab_agent.gpu_watch import GpuWatch
 from detlab_agent.runtimes.bundles import BundleCache
 from detlab_agent.runtimes.dispatch import NodeRuntime, RuntimeTable
 from detlab_agent.runtimes.ports import HeldPorts
@@ -189,7 +190,15 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         )
 
     _log.info("agent %s offers %d slots of its own: %s", settings.agent_id, len(own), ", ".join(s.id for s in own))
-    connector = Connector(settings.endpoints, keys, table, hello, queue=runtimes.queue, warm=runtimes.warm_code)
+    connector = Connector(
+        settings.endpoints,
+        keys,
+        table,
+        hello,
+        queue=runtimes.queue,
+        warm=runtimes.warm_code,
+        gpus=GpuWatch.of_node(own),
+    )
     await runtimes.begin(connector.introduce_again)
     guarding = asyncio.create_task(guard.keep(), name="metadata guard") if guard is not None else None
     try:

@@ -40,10 +40,10 @@ from detlab_hub.embedded.state import TAKE_OVER_NOTE
 from detlab_hub.limit_settings import UserLimits, read_limits
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.base.server_certificates import ServerAuthority
-from detlab_hub.services.base.settings import A_COPY, UidPolicy, Webhook, errors_in
+from detlab_hub.services.base.settings import A_COPY, SmtpServer, UidPolicy, Webhook, errors_in
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.cluster.log_lines import write_to_stderr
-from detlab_hub.services.notify.configuration import read_webhooks
+from detlab_hub.services.notify.configuration import read_smtp, read_webhooks
 from detlab_hub.services.notify.consumers import installed
 from detlab_hub.services.usertasks.hub_client import HubServers
 from detlab_hub.shown_settings import shown_settings
@@ -251,6 +251,12 @@ class DetHub(Application):
         " POST, signed with the secret (X-Detlab-Signature: sha256=HMAC of the body). `*` is all events, `model.*` all"
         " of models.",
     ).tag(config=True)
+    smtp = Dict(
+        help="The mail server for alerts by e-mail, as {'host': …, 'from': 'detlab <detlab@example.org>', 'user': …,"
+        " 'password_file': …}. 'security' is starttls (the default), tls or none; 'port' 587, 465 or 25 by it;"
+        " 'ca_file' has certificates to believe; 'domains' are those to whose addresses mail is sent, else any. It may"
+        " be on a private network. Empty: nobody is told by e-mail."
+    ).tag(config=True)
     log_as_json = Bool(False, help="Write the log as a JSON object for each line: time, level, logger, message.").tag(
         config=True
     )
@@ -385,6 +391,7 @@ class DetHub(Application):
             agent_zero_slot_tasks_limit=self.agent_zero_slot_tasks_limit,
             limits=read_limits(self),
             webhooks=self._webhooks(),
+            smtp=self._smtp(),
         )
 
     def _server_authority(self) -> ServerAuthority | None:
@@ -433,6 +440,19 @@ class DetHub(Application):
                 f"the configuration of the webhooks is wrong: {'; '.join(errors)}", hint="correct c.DetHub.webhooks"
             )
         return hooks
+
+    def _smtp(self) -> SmtpServer | None:
+        """Return the mail server.
+
+        Raises:
+            DetlabError: Its configuration has errors; the message lists all of them.
+        """
+        server, errors = read_smtp(self.smtp)
+        if errors:
+            raise DetlabError(
+                f"the configuration of the mail server is wrong: {'; '.join(errors)}", hint="correct c.DetHub.smtp"
+            )
+        return server
 
     def _elastic(self, settings: Settings) -> tuple[ElasticPool, ...]:
         """Return the pools that have a provider.

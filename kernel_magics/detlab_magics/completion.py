@@ -85,6 +85,12 @@ class Completion:
             from detlab_magics import modelacts
 
             return modelacts.offers(line.removesuffix(word).split()[1:], word)
+        if magic == "det_report":
+            return self._for_report(line.removesuffix(word).split()[-1], word)
+        if magic == "det_governance" and line.removesuffix(word).split()[1:2] != ["plan"]:
+            from detlab_magics import governancemagics
+
+            return governancemagics.offers(line.removesuffix(word).split()[1:], word)
         if word.startswith("-"):
             return self._options.get(magic, [])
         if magic == "det_plot" and line.removesuffix(word).split()[1:] == []:
@@ -112,6 +118,17 @@ class Completion:
         if before and before[0] == "--pool":
             return self._pools()
         return self._cells() if before and before[0].lstrip().startswith("%") else []
+
+    def _for_report(self, before: str, word: str) -> Iterable[str]:
+        from click.shell_completion import ShellComplete
+
+        from detlab.cli.commands.finding.report import report
+
+        if word.startswith("-"):
+            return [item.value for item in ShellComplete(report, {}, "det_report", "").get_completions([], word)]
+        if before == "--experiment":
+            return [str(e.id) for e in self._experiments()]
+        return _paths(word, lambda path: True) if before in {"--notes", "-o", "--output"} else []
 
     def _for_search(self, before: list[str], word: str) -> Iterable[str]:
         from detlab_magics import searchacts

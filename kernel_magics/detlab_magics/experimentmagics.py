@@ -362,6 +362,22 @@ class ExperimentMagics(Magics):
             self.shell.displayhook.update_user_ns(found)
             display(found)
 
+    @no_var_expand
+    @line_magic
+    @short_errors
+    def det_report(self, line: str) -> None:
+        """Write a report of a project, experiments or runs, a page or a notebook: the words of `det report`.
+
+        Examples::
+
+            %det_report --project digits -o digits.html
+            %det_report --experiment 7 --run baseline -o why.ipynb
+        """
+        from detlab.cli.commands.finding.report import report
+        from detlab_magics.commandwords import carry_out, words_of
+
+        print(carry_out(report, "%det_report", self.session, words_of(expanded(line, self.shell.user_ns) or "")))
+
     def _hand_out(self, experiment: Experiment, variable: str | None) -> None:
         """Give the experiment to the notebook: in the variable that was asked for, and in `_`."""
         if variable is not None:

@@ -1,8 +1,9 @@
-"""`%det_governance`: what a policy lets each source train, as a picture, before anything runs."""
+"""`%det_governance`: what a policy lets each source train, as a picture, and the other words of `det governance`."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,14 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from detlab_magics.errors import MagicError
-from detlab_magics.magic_lines import parse_line, short_errors
+from detlab_magics.magic_lines import expanded, parse_line, short_errors
 
 if TYPE_CHECKING:
     from detlab.governance import Plan, Policy
     from detlab_magics.kernel import KernelSession
+
+_PLAN = "plan"
+_COMMANDS = ("verify", "who", "keys", "replay", "ablate", "agents")
 
 
 @magics_class
@@ -29,7 +33,11 @@ class GovernanceMagics(Magics):
         self.session = session
 
     @magic_arguments()
-    @argument("act", choices=["plan"], help="plan: compile a policy against a model, and show the matrix")
+    @argument(
+        "act",
+        choices=[_PLAN, *_COMMANDS],
+        help="plan: compile a policy against a model, and show the matrix; the others: as `det governance` has them",
+    )
     @argument("model", nargs="?", help="variable with a model, or with a function that makes one")
     @argument("--config", "-c", default="config.yaml", help="file, or variable with a mapping; default config.yaml")
     @argument("--parameters", "-p", metavar="FILE", help="names and shapes of parameters in place of a model")
@@ -38,16 +46,46 @@ class GovernanceMagics(Magics):
     @line_magic
     @short_errors
     def det_governance(self, line: str, local_ns: dict[str, Any] | None = None) -> None:
-        """Show what each source of samples may train, before anything runs.
+        """Show what each source of samples may train, before anything runs, and what a checkpoint was learnt from.
 
-        Nothing is asked of the cluster. What does not fit is named with a code and what to do. Examples::
+        `plan` asks nothing of the cluster: what does not fit is named with a code and what to do. The other words are
+        those of `det governance`, with the same arguments and options. `${name}` takes a variable
+        of the notebook. Where the evidence is not in order, the cell fails. Examples::
 
             %det_governance plan net --config config.yaml
             %det_governance plan make_net --config my_config
+            %det_governance verify ${uuid}
+            %det_governance who ${uuid} --layer head
+            %det_governance keys
         """
-        args = parse_line(self.det_governance, line)
         namespace = {**self.shell.user_ns, **(local_ns or {})}
+        if line.split()[:1] not in ([], [_PLAN]):
+            print(said_of(self.session, expanded(line, namespace) or ""))
+            return
+        args = parse_line(self.det_governance, line)
         display(PlanPicture(compiled(args.model, args.config, args.parameters, namespace)))
+
+
+def said_of(session: KernelSession, line: str) -> str:
+    """Carry out a command of `det governance`; return what it says.
+
+    Raises:
+        MagicError: The line has a mistake, or what it looks at is not in order.
+    """
+    from detlab.cli.commands.governance import governance
+    from detlab_magics.commandwords import carry_out, words_of
+
+    return carry_out(governance, "%det_governance", session, words_of(line))
+
+
+def offers(before: Sequence[str], word: str) -> list[str]:
+    """Return what a word could become: commands and their options."""
+    from click.shell_completion import ShellComplete
+
+    from detlab.cli.commands.governance import governance
+
+    found = ShellComplete(governance, {}, "det_governance", "").get_completions(list(before), word)
+    return [item.value for item in found if item.type == "plain"]
 
 
 def compiled(model: str | None, config: str, parameters: str | None, namespace: dict[str, Any]) -> Plan:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import click
 from click.shell_completion import ShellComplete
 
 from detlab.cli.commands.registry.model import model
-from detlab.cli.invocation import Invocation
 from detlab.client.operations.registry import names_version
+from detlab_magics.commandwords import carry_out, words_of
 from detlab_magics.errors import MagicError
-from detlab_magics.plaintext import in_notebook
 
 if TYPE_CHECKING:
     from detlab.client.registry.models import Model, ModelVersion
@@ -28,28 +23,13 @@ def run(session: KernelSession, line: str) -> str | Model | ModelVersion:
     Raises:
         MagicError: The line has a mistake.
     """
-    try:
-        words = shlex.split(line)
-    except ValueError as problem:
-        raise MagicError(f"the line cannot be split into words: {str(problem).lower()}: {line.strip()}") from None
+    words = words_of(line)
     if words[:1] == ["show"] and len(words) == 2 and not words[1].startswith("-"):
         client = session.client()
         return client.get_model_version(words[1]) if names_version(words[1]) else client.get_model(words[1])
     if words[:1] == ["show"]:
         raise MagicError("name a model, or a version of one", hint="%det_model show digits@production")
-    said, noted = io.StringIO(), io.StringIO()
-    helps = not words or "--help" in words
-    invocation = Invocation(_client=None if helps else session.client())
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(noted):
-        try:
-            model.main(words, "%det_model", standalone_mode=False, obj=invocation)
-        except click.exceptions.NoArgsIsHelpError as problem:
-            said.write(problem.format_message())
-        except click.ClickException as problem:
-            known = bool(words) and model.get_command(click.Context(model), words[0]) is not None
-            hint = f"%det_model {words[0]} --help" if known else "%det_model --help"
-            raise MagicError(problem.format_message(), hint=hint) from None
-    return in_notebook(f"{noted.getvalue()}{said.getvalue()}".rstrip("\n"))
+    return carry_out(model, "%det_model", session, words)
 
 
 def offers(before: Sequence[str], word: str) -> list[str]:

@@ -40,6 +40,7 @@ _MAGIC_FOR = (
     (re.compile(r"\bdet (?:experiment|e) (pause|activate|kill) (\d+)"), r"%det_\1 \2"),
     (re.compile(r"\bdet search (?=[a-z])"), "%det_search "),
     (re.compile(r"\bdet (?:model|m) (?=[a-z])"), "%det_model "),
+    (re.compile(r"\bdet governance (?!plan)(?=[a-z])"), "%det_governance "),
     (re.compile(r"\bdet (?:trial|t) logs (\d+)"), r"%det_logs \1"),
 )
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import shlex
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-import click
 from click.shell_completion import ShellComplete
 
 from detlab.cli.commands.search import search
-from detlab.cli.invocation import Invocation
+from detlab_magics.commandwords import carry_out, words_of
 from detlab_magics.errors import MagicError
-from detlab_magics.plaintext import in_notebook
 
 if TYPE_CHECKING:
     from detlab_magics.kernel import KernelSession
@@ -32,22 +27,7 @@ def run(session: KernelSession, line: str) -> str:
         MagicError: The line has a mistake, has one number that may be an experiment or a trial, or names no experiment
             and none was submitted here.
     """
-    try:
-        words = shlex.split(line)
-    except ValueError as problem:
-        raise MagicError(f"the line cannot be split into words: {str(problem).lower()}: {line.strip()}") from None
-    said, noted = io.StringIO(), io.StringIO()
-    helps = not words or "--help" in words
-    invocation = Invocation(_client=None if helps else session.client())
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(noted):
-        try:
-            search.main(_with_id(session, words), "%det_search", standalone_mode=False, obj=invocation)
-        except click.exceptions.NoArgsIsHelpError as problem:
-            said.write(problem.format_message())
-        except click.ClickException as problem:
-            hint = f"%det_search {words[0]} --help" if words else "%det_search --help"
-            raise MagicError(problem.format_message(), hint=hint) from None
-    return in_notebook(f"{noted.getvalue()}{said.getvalue()}".rstrip("\n"))
+    return carry_out(search, "%det_search", session, _with_id(session, words_of(line)))
 
 
 def _with_id(session: KernelSession, words: Sequence[str]) -> list[str]:

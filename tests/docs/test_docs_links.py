@@ -51,3 +51,10 @@ def test_every_page_of_the_docs_can_be_reached_from_the_index() -> None:
         seen.add(page)
         todo += [(page.parent / link.partition("#")[0]).resolve() for link in links(page)]
     assert sorted(str(p) for p in (ROOT / "docs").rglob("*.md") if p not in seen) == []
+
+
+def test_every_how_to_and_explanation_is_on_the_index_itself() -> None:
+    index = ROOT / "docs" / "README.md"
+    there = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
+    pages = [page for folder in ("how-to", "explanation") for page in (ROOT / "docs" / folder).glob("*.md")]
+    assert sorted(page.name for page in pages if page not in there) == []

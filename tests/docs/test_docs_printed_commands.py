@@ -25,8 +25,8 @@ _SOURCES = sorted(
     for root in ("harness/detlab", "hub_ext", "server_ext/detlab_server", "kernel_magics/detlab_magics")
     for path in (ROOT / root).rglob("*.py")
 )
-_CLICK_MAGICS = {"det_model": "model", "det_search": "search"}
-"""Magics that take the words of a group of commands."""
+_CLICK_MAGICS = {"det_model": "model", "det_report": "report", "det_search": "search"}
+"""Magics that take the words of a command, or of a group of commands."""
 _LINE = re.compile(r"(?<![\w/.%-])(%%?det_\w+|det)((?: (?!det )(?:[\w@./=:$*…+-]+|'[^'\n]*'|\"[^\"\n]*\"))*)")
 _FILLED = re.compile(r"\$?\{(?:[^{}]|\{[^{}]*\})*\}")
 

@@ -40,6 +40,8 @@ def test_a_policy_is_shown_broken_trained_under_verified_and_a_source_taken_out(
     assert all(name in results for name in ("governed", "open", "placebo", "gov/canary_auc"))
     assert "the evidence is in order" in said["verify"]
     assert "adapter.1" in said["verify"]
+    assert "are bit-equal, and so are the samples" in said["replay"]
+    assert "warning" not in said["replay"]
     assert "4 tensors of partner are zeros now" in said["ablate"]
     assert "'web' cannot be taken out" in said["ablate"]
     assert "what it adds for a partner's image: 0.0" in said["without"]

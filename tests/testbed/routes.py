@@ -21,6 +21,7 @@ NOBODYS = {
     "project": "999999",
     "webhook": "999999",
     "alert_rule": "999999",
+    "schedule": "999999",
     "uuid": str(uuid.UUID(int=1)),
     "run_id": "9" * 32,
     "digest": "sha256:" + "0" * 64,

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import compare_code as compare_code
     from detlab.client.singleton import compare_curves as compare_curves
     from detlab.client.singleton import complete_filter as complete_filter
+    from detlab.client.singleton import confirm_alert_email as confirm_alert_email
     from detlab.client.singleton import create_experiment as create_experiment
     from detlab.client.singleton import create_model as create_model
     from detlab.client.singleton import create_search as create_search
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import download_run_media as download_run_media
     from detlab.client.singleton import empty_trash as empty_trash
     from detlab.client.singleton import find_trials as find_trials
+    from detlab.client.singleton import get_alert_email as get_alert_email
     from detlab.client.singleton import get_artifact as get_artifact
     from detlab.client.singleton import get_artifact_collection as get_artifact_collection
     from detlab.client.singleton import get_checkpoint as get_checkpoint
@@ -98,6 +100,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import get_run_artifacts as get_run_artifacts
     from detlab.client.singleton import get_run_metric as get_run_metric
     from detlab.client.singleton import get_run_output as get_run_output
+    from detlab.client.singleton import get_schedule as get_schedule
     from detlab.client.singleton import get_search as get_search
     from detlab.client.singleton import get_session_username as get_session_username
     from detlab.client.singleton import get_task as get_task
@@ -118,6 +121,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import list_run_media as list_run_media
     from detlab.client.singleton import list_runs as list_runs
     from detlab.client.singleton import list_saved_views as list_saved_views
+    from detlab.client.singleton import list_schedules as list_schedules
     from detlab.client.singleton import list_tasks as list_tasks
     from detlab.client.singleton import list_webhook_calls as list_webhook_calls
     from detlab.client.singleton import list_webhooks as list_webhooks
@@ -126,16 +130,24 @@ if TYPE_CHECKING:
     from detlab.client.singleton import log_artifact as log_artifact
     from detlab.client.singleton import login as login
     from detlab.client.singleton import logout as logout
+    from detlab.client.singleton import pause_schedule as pause_schedule
     from detlab.client.singleton import read_alerts as read_alerts
     from detlab.client.singleton import read_run_media as read_run_media
     from detlab.client.singleton import register_folder as register_folder
+    from detlab.client.singleton import remove_alert_email as remove_alert_email
     from detlab.client.singleton import remove_alert_rule as remove_alert_rule
+    from detlab.client.singleton import remove_schedule as remove_schedule
     from detlab.client.singleton import remove_view as remove_view
+    from detlab.client.singleton import report as report
     from detlab.client.singleton import restore_run as restore_run
+    from detlab.client.singleton import resume_schedule as resume_schedule
     from detlab.client.singleton import run_notebook as run_notebook
+    from detlab.client.singleton import run_schedule as run_schedule
     from detlab.client.singleton import save_view as save_view
+    from detlab.client.singleton import schedule_notebook as schedule_notebook
     from detlab.client.singleton import search_trials as search_trials
     from detlab.client.singleton import search_versions as search_versions
+    from detlab.client.singleton import set_alert_email as set_alert_email
     from detlab.client.singleton import storage_usage as storage_usage
     from detlab.client.singleton import stream_trials_metrics as stream_trials_metrics
     from detlab.client.singleton import stream_trials_training_metrics as stream_trials_training_metrics
@@ -228,6 +240,10 @@ _HOMES = {
         "list_pools",
         "list_saved_views",
         "add_alert_rule",
+        "confirm_alert_email",
+        "get_alert_email",
+        "remove_alert_email",
+        "set_alert_email",
         "create_webhook",
         "delete_webhook",
         "get_webhook",
@@ -247,6 +263,13 @@ _HOMES = {
         "register_folder",
         "remove_view",
         "run_notebook",
+        "get_schedule",
+        "list_schedules",
+        "pause_schedule",
+        "remove_schedule",
+        "resume_schedule",
+        "run_schedule",
+        "schedule_notebook",
         "save_view",
         "search_trials",
         "search_versions",
@@ -264,6 +287,7 @@ _HOMES = {
         "list_run_media",
         "read_run_media",
         "download_run_media",
+        "report",
         "restore_run",
         "undo",
         "whoami",

@@ -34,6 +34,7 @@ from detlab.client.parts.aalerts import AsyncAlertCalls
 from detlab.client.parts.abatches import AsyncBatchCalls
 from detlab.client.parts.afinding import AsyncFindingCalls
 from detlab.client.parts.aruns import AsyncRunCalls
+from detlab.client.parts.aschedules import AsyncScheduleCalls
 from detlab.client.projects.acalls import AsyncWorkspaceCalls
 from detlab.client.registry.acalls import AsyncRegistryCalls
 from detlab.client.registry.amodels import AsyncModelVersion
@@ -114,6 +115,7 @@ class AsyncClient(
     AsyncBatchCalls,
     AsyncWorkspaceCalls,
     AsyncRunCalls,
+    AsyncScheduleCalls,
     AsyncAlertCalls,
 ):
     """An asynchronous client of one cluster. Cheap to make: it connects on the first call.
@@ -557,6 +559,7 @@ class AsyncClient(
         dry_run: bool = False,
         idempotency_key: str | None = None,
         progress: Progress | None = None,
+        template: str | None = None,
     ) -> AsyncSubmittedTask:
         """Run a whole notebook as a task; its output `executed.ipynb` grows with each cell.
 
@@ -570,6 +573,7 @@ class AsyncClient(
             dry_run: Only validate it.
             idempotency_key: Requests with the same key create one task; default: a new key.
             progress: Called with (bytes sent, bytes in all) while the code is uploaded.
+            template: A template of the master that is laid under the config.
 
         Raises:
             ConfigError: Parameters or config have mistakes; all of them are in `problems`.
@@ -587,6 +591,7 @@ class AsyncClient(
             idempotency_key=idempotency_key,
             source=run.source,
             progress=progress,
+            template=template,
         )
         return replace(made, warnings=[*run.warnings, *made.warnings])
 

@@ -259,7 +259,11 @@ def init(
     _print_stacks_on_sigusr1()
     show_own_errors_short()
     if info is None:
-        return _init_off_cluster(distributed, checkpoint_storage, preempt_mode)
+        return _init_off_cluster(distributed, _storage(checkpoint_storage), preempt_mode)
+    if info._replay is not None:
+        context = _init_off_cluster(distributed, storage.DirectoryStorage(info._replay.storage), preempt_mode)
+        context.info = info  # of the trial that was; nothing is reported to its cluster
+        return context
     _check_nodes(info, distributed)
     if distributed is None and len(info.slot_ids) > 1:
         raise ValueError(
@@ -336,12 +340,9 @@ def _say(spool: Spool, distributed: DistributedContext, status: str) -> None:
 
 
 def _init_off_cluster(
-    distributed: DistributedContext | None,
-    checkpoint_storage: str | Mapping[str, Any] | None,
-    preempt_mode: PreemptMode,
+    distributed: DistributedContext | None, store: storage.StorageManager | None, preempt_mode: PreemptMode
 ) -> Context:
     distributed = distributed or DummyDistributedContext()
-    store = _storage(checkpoint_storage)
     if store is None:
         root = Path(user_data_dir("detlab")) / "checkpoints"
         logger.info("off-cluster: checkpoints go to %s", root)

@@ -14,7 +14,8 @@ from typing import Any
 
 from detlab.export.contents import Contents, title
 from detlab.export.front_matter import front_matter
-from detlab.schemas.wire.registry import VersionView
+from detlab.schemas.wire.governance.evidence import EvidenceSummary
+from detlab.schemas.wire.registry import VersionView, untwinned
 from detlab.storage.formats import Format
 from detlab.visible import visible
 
@@ -88,10 +89,21 @@ def _learnt_from(version: VersionView) -> list[str]:
         ("Policy", governed.policy_hash),
         ("Matrix", governed.s_hash),
         ("Level", governed.level),
+        *_spent(governed),
         ("Ledger", f"entry {governed.ledger_index}, {governed.ledger_hash}"),
         ("Signed with the key", governed.key_id),
     ]
     return [*_table("Learnt from", heading, rows), _bullets(facts)]
+
+
+def _spent(governed: EvidenceSummary) -> list[tuple[str, str]]:
+    spent = governed.privacy
+    if spent is None:
+        return []
+    said = (
+        f"epsilon {spent.epsilon:.4g} at delta {spent.delta:g}, for each record; what other trials spent is not in it"
+    )
+    return [("Differential privacy", said)]
 
 
 def _summary(version: VersionView, contents: Contents) -> list[str]:
@@ -139,7 +151,7 @@ def _training(version: VersionView) -> list[str]:
 def _metrics(version: VersionView) -> list[str]:
     made = version.lineage
     step = f", as reported at step {made.steps_completed}" if made.steps_completed is not None else ""
-    rows = [(name, _number(value)) for name, value in sorted(made.metrics.items())]
+    rows = [(name, _number(made.metrics[name])) for name in untwinned(sorted(made.metrics))]
     return _table(f"Metrics{step}", ("Metric", "Value"), rows)
 
 

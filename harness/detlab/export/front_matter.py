@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from detlab.export.contents import Contents
-from detlab.schemas.wire.registry import VersionView
+from detlab.schemas.wire.registry import VersionView, untwinned
 from detlab.visible import visible
 
 _ESCAPED = re.compile(
@@ -39,13 +39,14 @@ def front_matter(version: VersionView, contents: Contents) -> str:
     """
     made, said = version.lineage, version.metadata
     found: dict[str, Any] = {name: said[name] for name in _ONE_WORD if _is_word(said.get(name))}
-    if "library_name" not in found and _is_of_torch(version, contents):
+    if "library_name" not in found and _is_of_torch(contents):
         found["library_name"] = "pytorch"
     found |= {name: words for name in _WORDS if (words := _words(said.get(name)))}
     found["tags"] = list(dict.fromkeys(["detlab", *found.get("tags", [])]))
     if "datasets" not in found and made.data:
         found["datasets"] = _words(sorted(made.data))
-    measured = {name: value for name, value in sorted(made.metrics.items()) if math.isfinite(value)}
+    finite = {name: value for name, value in sorted(made.metrics.items()) if math.isfinite(value)}
+    measured = {name: finite[name] for name in untwinned(finite)}
     if measured:
         found["metrics"] = _words(list(measured))
     if measured and made.data:
@@ -62,8 +63,9 @@ def _index(version: VersionView, found: Mapping[str, Any], measured: Mapping[str
     return {"name": version.model, "results": results}
 
 
-def _is_of_torch(version: VersionView, contents: Contents) -> bool:
-    return "torch" in version.lineage.environment or any(kind.value in _TORCH for kind in contents.formats.values())
+def _is_of_torch(contents: Contents) -> bool:
+    """Whether a file is torch's: that torch was installed says nothing of a model of scikit-learn."""
+    return any(kind.value in _TORCH for kind in contents.formats.values())
 
 
 def _is_word(value: object) -> bool:

@@ -68,7 +68,7 @@ def ablate(folder: Path, source: str, own: Collection[str], trained: Collection[
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise CheckpointError(f"{folder / STRUCTURE} has an optimizer of a kind that is not known") from error
     models = sorted(folder.glob("model_*.safetensors"))
-    names = {path: _tensors(path) for path in models}
+    names = {path: tensor_places(path) for path in models}
     many = len(models) > 1
     taken = {path: _of_source(path, found, own, trained, many=many) for path, found in names.items()}
     missing = set(own) - {name for found in taken.values() for name in found.values()}
@@ -104,8 +104,12 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _tensors(path: Path) -> dict[str, tuple[int, int]]:
-    """Return where in a safetensors file the bytes of each tensor begin and end."""
+def tensor_places(path: Path) -> dict[str, tuple[int, int]]:
+    """Return where in a safetensors file the bytes of each tensor begin and end.
+
+    Raises:
+        CheckpointError: It is none.
+    """
     try:
         with path.open("rb") as stream:
             (size,) = struct.unpack("<Q", stream.read(8))
@@ -154,7 +158,7 @@ def _bytes_of(stream: Any, place: tuple[int, int]) -> str:
 def _zero(path: Path, names: Collection[str], *, prefix: str = "") -> None:
     if not names:
         return
-    places = {prefix + name: place for name, place in _tensors(path).items()}
+    places = {prefix + name: place for name, place in tensor_places(path).items()}
     if lost := [name for name in names if name not in places]:
         raise CheckpointError(f"{path.name} has no tensor {lost[0]}")
     with path.open("r+b") as stream:

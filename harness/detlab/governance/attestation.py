@@ -6,16 +6,18 @@ answer has a MAC with a key that both derive from the agent's own: the agent has
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import hmac
 import json
 from collections.abc import Callable, Collection, Iterator
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from detlab.schemas.wire.governance.attestation import Attestation, PreflightReport
-from detlab.schemas.wire.governance.capabilities import ENFORCED
+from detlab.schemas.wire.governance.capabilities import ENFORCED, LEVELS
 
 PACKAGE = Path(__file__).parents[1]
 _CODE = ("governance", "pytorch")
@@ -80,6 +82,14 @@ def mac_of(attestation: Attestation, key: bytes) -> str:
     return hmac.new(key, json.dumps(said, sort_keys=True).encode(), "sha256").hexdigest()
 
 
+def enforced() -> frozenset[str]:
+    """Return what the detlab of this process enforces; the level `dp` only where Opacus is installed."""
+    with contextlib.suppress(ImportError, ValueError):
+        if find_spec("opacus") is not None:
+            return ENFORCED | {LEVELS["dp"]}
+    return ENFORCED
+
+
 def attest(
     nonce: str, *, cluster_id: str, agent_id: str, token: str, warm: Callable[[], Collection[str]] = tuple
 ) -> Attestation:
@@ -98,7 +108,7 @@ def attest(
         cluster_id=cluster_id,
         agent_id=agent_id,
         version=version("detlab"),
-        enforces=sorted(ENFORCED),
+        enforces=sorted(enforced()),
         code=code,
     )
     return said.model_copy(update={"mac": mac_of(said, key_of(token))})
@@ -137,7 +147,8 @@ def contradictions(report: PreflightReport, *, requires: Collection[str], code: 
     """
     found = []
     if missing := sorted(set(requires) - set(report.enforces)):
-        found.append(f"the trial's detlab {report.version[:40]} does not enforce {', '.join(missing)}")
+        why = " (it needs Opacus in the task's image: pip install 'detlab[dp]')" if LEVELS["dp"] in missing else ""
+        found.append(f"the trial's detlab {report.version[:40]} does not enforce {', '.join(missing)}{why}")
     other = sorted(set(report.code) - set(report.code if code is None else code))
     if other:
         said = ", ".join(f"{one[:23]}…" for one in sorted(code or ())) or "none"

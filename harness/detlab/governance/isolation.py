@@ -19,6 +19,10 @@ ISOLATED = "isolated"
 Names = Iterable[Sequence[str]]
 """Of each parameter: the first, by which the matrix calls it, and those of a tied one."""
 _NAMED = 3
+_ASK_BEFORE = (
+    "only what `level: isolated` has kept apart from the first step on can be taken out:"
+    " docs/how-to/govern-what-sources-train.md"
+)
 
 
 def isolated_sources(matrix: MatrixRecord) -> list[str]:
@@ -123,19 +127,25 @@ def own_parameters(source: str, matrices: Iterable[MatrixRecord]) -> list[str]:
     listed = list(matrices)
     own: dict[str, None] = {}
     problems: list[Refusal] = []
+    sound = []
     for one in listed:
         if source not in one.sources or not one.reached(source):
+            sound.append(one)
             continue
         own |= dict.fromkeys(one.reached(source))
-        problems += list(_not_asked(one, source)) or _closed_to_others(one, source)
-    for one in listed:
+        found = list(_not_asked(one, source)) or _closed_to_others(one, source)
+        problems += found
+        sound += [] if found else [one]
+    for one in sound:  # of the others it is said already
         for other in (*one.sources, ""):
             if other != source and (shared := [name for name in one.reached(other) if name in own]):
                 who = repr(other) if other else "samples without a declared source"
                 problems.append(Refusal("LEVEL", f"{who} has trained {_listed(shared)}, too, under another matrix"))
     if problems:
         headline = f"{source!r} cannot be taken out: train again without it, from new weights:"
-        raise GovernanceError(list({one.message: one for one in problems}.values()), headline)
+        error = GovernanceError(list({one.message: one for one in problems}.values()), headline)
+        error.hint = _ASK_BEFORE
+        raise error
     return list(own)
 
 

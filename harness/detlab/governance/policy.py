@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from detlab.errors import Problem
 from detlab.governance.refusals import GovernanceError, Refusal
-from detlab.schemas.expconf.blocks.governance import ANY_SOURCE, MACRO, CanariesConfig, GovernanceConfig
+from detlab.schemas.expconf.blocks.governance import ANY_SOURCE, MACRO, CanariesConfig, GovernanceConfig, PrivacyConfig
 from detlab.schemas.expconf.checks.governance import policy as text_problems
 from detlab.schemas.expconf.checks.translating import from_pydantic
 from detlab.schemas.expconf.checks.walk import visit
@@ -74,6 +74,7 @@ class Policy:
         rules: In order: the last that matches counts.
         policy_hash: SHA-256 of the whole block with all defaults, as `sha256:…`.
         canaries: What is planted to measure memorisation; None for nothing.
+        dp: Numbers of the level `dp`; None at another one.
     """
 
     sources: tuple[Source, ...]
@@ -87,6 +88,7 @@ class Policy:
     constraints: Mapping[str, tuple[float | None, float | None]]
     policy_hash: str
     canaries: CanariesConfig | None = None
+    dp: PrivacyConfig | None = None
 
     @classmethod
     def of(cls, block: Mapping[str, Any] | GovernanceConfig) -> Policy:
@@ -118,6 +120,7 @@ class Policy:
             constraints={name: (bounds.min, bounds.max) for name, bounds in config.constraints.items()},
             policy_hash=digest(config.model_dump(mode="json")),
             canaries=config.canaries,
+            dp=config.dp,
         )
 
     def index(self) -> dict[str, int]:

@@ -224,6 +224,9 @@ def _closed(
     for one in hashes:
         if one not in matrices or matrices[one].s_hash != one:
             return [Refusal("CHAIN", f"the matrix {one[:23]}… under which {said} was trained on is not recorded")]
+        if is_private(matrix) and not is_private(matrices[one]) and matrices[one].reached(name):
+            message = f"{said} was trained on without noise, which the level dp of this policy does not take back"
+            return [Refusal("LEVEL", message)]
         reached |= dict.fromkeys(matrices[one].reached(name))
     row = matrix.row(name)
     closed = [path for path in reached if row.get(path, 1.0) == 0]
@@ -231,6 +234,11 @@ def _closed(
         return []
     more = f" and {len(closed) - _NAMED} more" if len(closed) > _NAMED else ""
     return [Refusal("POLICY", f"{said} has trained {', '.join(closed[:_NAMED])}{more}, and is closed to it now")]
+
+
+def is_private(matrix: MatrixRecord) -> bool:
+    """Return whether a matrix is that of a whole training at the level `dp`."""
+    return bool(matrix.levels) and all(level == "dp" for row in matrix.levels for level in row)
 
 
 def _coverage(entries: Sequence[LedgerEntry], checkpoint: str, policy: Policy) -> list[Refusal]:

@@ -102,6 +102,7 @@ class Loop:
         self._control_time = time.monotonic()
         self._control_step = 0
         self._ending: str | None = None
+        self._budget_end: int | None = None
         self._first_step = 0
         self._prepared = False
         self._warned: set[str] = set()
@@ -161,7 +162,8 @@ class Loop:
         """Open the data, load the state, start what runs beside the training."""
         context, distributed = self._context, self._core.distributed
         built = check_loader(self._trial.build_training_data_loader(), TRAINING_BUILDER, context)
-        built = context._plant(built, restored.canaries if restored else None, distributed)
+        built = context._plant(built, self._canaries_of(restored), distributed)
+        built, self._budget_end = context._draw(built, self._plan.due, self._progress, restored)
         context._use_data(built)
         admit(self._core, context, restored)
         self._stream = TrainingStream(
@@ -199,6 +201,10 @@ class Loop:
         if context.profiler is not None:
             stack.enter_context(context.profiler)
 
+    def _canaries_of(self, restored: RestoredCheckpoint | None) -> str | None:
+        """Return the secret of the trial's canaries; None if it begins now, or has none."""
+        return restored.canaries if restored else None
+
     def _note_failure(self, _: type[BaseException] | None, error: BaseException | None, __: Any) -> None:
         """Note that this rank failed before the others do for want of it."""
         if self._core.distributed.size > 1 and is_own_failure(error):
@@ -210,7 +216,11 @@ class Loop:
         self._begin_chunk()
         self._control()
         while self._ending is None and not due.over(progress.steps_completed, progress.epochs_completed):
-            epoch_ended = self._train_until(min(due.next_batch(progress.steps_completed), self._next_control))
+            if self._budget_end is not None and progress.steps_completed >= self._budget_end:
+                self._ending = "budget"
+                break
+            stop = min(due.next_batch(progress.steps_completed), self._next_control)
+            epoch_ended = self._train_until(stop if self._budget_end is None else min(stop, self._budget_end))
             names = due.at(progress.steps_completed, progress.epochs_completed, epoch_ended=epoch_ended)
             if names:
                 self._at_boundary(names)
@@ -267,8 +277,11 @@ class Loop:
         self._checkpointing.drain()
         if self._chief:
             steps = self._progress.steps_completed
-            self._core.train.set_status(f"{'stopped' if self._ending else 'finished'} after {steps} batches")
-            if self._ending == "stop":
+            why = ": the privacy budget is spent" if self._ending == "budget" else ""
+            self._core.train.set_status(f"{'stopped' if self._ending else 'finished'} after {steps} batches{why}")
+            if why:
+                logger.info("training ends after %d batches%s (governance.dp.target_epsilon)", steps, why)
+            if self._ending in {"stop", "budget"}:
                 self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
 
     # --- agreeing

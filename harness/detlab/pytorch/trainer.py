@@ -20,6 +20,7 @@ from detlab.pytorch.context.trial_context import PyTorchTrialContext
 from detlab.pytorch.errors import TrainerError
 from detlab.pytorch.loop import Loop, TrainingPlan
 from detlab.pytorch.parallel import process_group
+from detlab.pytorch.replay import ReplayLoop
 from detlab.pytorch.trial import PyTorchTrial
 from detlab.pytorch.units import Batch, Due, Epoch, TrainUnit
 
@@ -262,7 +263,10 @@ class Trainer:
         self._run(plan)
 
     def _run(self, plan: TrainingPlan) -> None:
-        Loop(plan, self._trial, self._context, self._core).run()
+        if self._info is not None and self._info._replay is not None:
+            ReplayLoop(plan, self._trial, self._context, self._core, self._info._replay).run()
+        else:
+            Loop(plan, self._trial, self._context, self._core).run()
 
     def _resume_from(self, given: str | Literal[False] | None) -> str | None:
         if given is False:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, Protocol
 
 from detlab.core.checkpoint.abandoned import ask
@@ -40,8 +40,8 @@ class Knows(Protocol):
     def verdicts(self, items: Sequence[StoredCheckpoint]) -> Mapping[str, str]:
         """Return what it knows of some checkpoints."""
 
-    def expected(self, place: int) -> Iterable[str]:
-        """Give the checkpoints that are to be in a storage."""
+    def expected(self, place: int) -> Iterable[tuple[str, int]]:
+        """Give the checkpoints that are to be in a storage, with the bytes of their files."""
 
 
 class StorageCheckClient:
@@ -60,13 +60,13 @@ class StorageCheckClient:
         """Return what it knows of some checkpoints."""
         return ask(self._session, items, self._place)
 
-    def expected(self, place: int) -> Iterable[str]:
-        """Give the checkpoints that are to be in a storage."""
+    def expected(self, place: int) -> Iterable[tuple[str, int]]:
+        """Give the checkpoints that are to be in a storage, with the bytes of their files."""
         after, more = "", True
         while more:
             path = f"task/storage-check/expected?place={place}&after={after}"
             page = ExpectedPage.model_validate(self._session.get(path))
-            yield from page.items
+            yield from zip_longest(page.items, page.sizes[: len(page.items)], fillvalue=0)
             after, more = (page.items[-1] if page.items else ""), page.more and bool(page.items)
 
 
@@ -79,14 +79,17 @@ def check(store: StorageManager, where: str, place: int, master: Knows, uploads:
     """
     found, never = StorageFound(where=where), list[StoredCheckpoint]()
     verdicts: dict[str, str] = {}
-    missing = set(master.expected(place))  # first: what is committed meanwhile is there
+    missing = dict(master.expected(place))  # first: what is committed meanwhile is there
     items = iter(inventory(store))
     while page := list(islice(items, MOST_ASKED)):
         said = master.verdicts(page)
         verdicts.update(said)
         for one in page:
-            missing -= {one.uuid} if one.published else set()
+            committed = missing.pop(one.uuid, 0) if one.published else 0
             _count(found, one, said.get(one.uuid, "unknown"), never)
+            if one.content < committed:
+                found.damaged_count += 1
+                found.damaged += [one.uuid] if len(found.damaged) < LISTED else []
     found.missing_count, found.missing = len(missing), sorted(missing)[:LISTED]
     if repair:
         for one in never:

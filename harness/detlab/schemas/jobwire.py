@@ -10,6 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from detlab.schemas.taskwire import IdleGpuView
 from detlab.schemas.wire import PersonRequest, Wire
 from detlab.schemas.wire.grants import NAME_CHARS, GrantTo
 from detlab.schemas.wire.workspaces import REFERENCE_CHARS
@@ -127,6 +128,8 @@ class JobWhy(Wire):
     """Its tasks that wait, in the order of the queue; at most the first ten."""
     waiting: int = 0
     """How many wait."""
+    idle: list[IdleGpuView] = []
+    """What of it runs with GPUs at 0 %, to who may know its owner's usage."""
 
 
 QuotaKind = Literal["user", "group", "workspace", "project", "experiment"]

@@ -122,9 +122,15 @@ class TaskView(Wire):
     """Seconds without activity after which it is ended; None: never."""
     cull_at: float | None = None
     """When it will be ended for idleness, once its owner has been warned."""
+    gpus_idle_since: float | None = None
+    """Since when all of its GPUs are at 0 %, as its agents measure; None: they are not for long, or it is not known."""
+    gpus_released_at: float | None = None
+    """When it will be ended for that, by the policy of its pool."""
     experiment_ids: list[int] = []
     """Of a TensorBoard."""
     trial_ids: list[int] = []
+    schedule_id: int | None = None
+    """The schedule that has started it."""
     failure: FailureView | None = None
     config: dict[str, Any] | None = None
     """Resolved, secrets masked; only on a single task."""
@@ -239,6 +245,8 @@ class ExpectedPage(Wire):
     """Checkpoints that are to be in a storage, by uuid."""
 
     items: list[str] = []
+    sizes: list[int] = []
+    """Bytes of the files of each, without its manifest; none from a master of before."""
     more: bool = False
 
 
@@ -275,6 +283,9 @@ class StorageFound(Wire):
     missing: list[str] = []
     """Committed, and not there."""
     missing_count: int = 0
+    damaged: list[str] = []
+    """Committed, and without all of their files: they have fewer bytes than were committed."""
+    damaged_count: int = 0
     uploads: int = 0
     """Uploads of large files that never ended, of what is in `never`."""
     uploads_bytes: int = 0
@@ -545,11 +556,14 @@ class UserShareView(Wire):
 
 
 class IdleGpuView(Wire):
-    """A running trial whose GPUs are at 0 %, by its profiler."""
+    """A running trial or user task whose GPUs are at 0 %, as its agents measure or its profiler reports."""
 
     user: str
-    experiment_id: int
-    trial_id: int
+    experiment_id: int | None = None
+    """Of a trial."""
+    trial_id: int | None = None
+    task_id: str | None = None
+    """Of a user task."""
     slots: int
     since: float
     """Since when, in seconds since the epoch."""
@@ -566,7 +580,8 @@ class UsageView(Wire):
     shares: list[UserShareView] = []
     """Of users who hold or want slots in pools with shares of users: to administrators all, to others their own."""
     idle: list[IdleGpuView] = []
-    """Trials that have held GPUs at 0 % for half an hour, where their profiler reports it."""
+    """What has held GPUs at 0 % for half an hour, or the `idle_gpu_warning` of the pool: of administrators all, of
+    others their own. What nobody measures is not there."""
     currency: str = ""
     """What costs are in; empty: the administrator gives it no name."""
 

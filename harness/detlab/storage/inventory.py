@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from detlab.errors import StorageError
@@ -22,12 +22,14 @@ class StoredCheckpoint:
     Attributes:
         uuid: Its name.
         bytes: Of all its files.
+        content: The same without the manifest.
         published: Whether it has a manifest.
         marks: (owner, run) of those who have begun it and did not see it committed.
     """
 
     uuid: str
     bytes: int = 0
+    content: int = 0
     published: bool = False
     marks: list[tuple[str, int]] = field(default_factory=list)
 
@@ -72,6 +74,7 @@ def _objects(store: ObjectStorage) -> dict[str, StoredCheckpoint]:
         if is_uuid(uuid) and rest:
             one = found.setdefault(uuid, StoredCheckpoint(uuid))
             one.bytes += info.size
+            one.content += info.size if rest != MANIFEST_NAME else 0
             one.published |= rest == MANIFEST_NAME
     for uuid, owner, run in store.notes():
         found.setdefault(uuid, StoredCheckpoint(uuid)).marks.append((owner, run))
@@ -81,12 +84,20 @@ def _objects(store: ObjectStorage) -> dict[str, StoredCheckpoint]:
 def _files(store: PosixStorage) -> dict[str, StoredCheckpoint]:
     found: dict[str, StoredCheckpoint] = {}
     for uuid, size in store.own_sizes().items():
-        found[uuid] = StoredCheckpoint(uuid, size, os.path.lexists(store.root / uuid / MANIFEST_NAME))
+        manifest = _size(store.root / uuid / MANIFEST_NAME)
+        found[uuid] = StoredCheckpoint(uuid, size, size - (manifest or 0), manifest is not None)
     for uuid, size in store.staged_sizes().items():
         found.setdefault(uuid, StoredCheckpoint(uuid)).bytes += size
     for uuid, owner, run in store.notes():
         found.setdefault(uuid, StoredCheckpoint(uuid)).marks.append((owner, run))
     return found
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return None
 
 
 class Uploads:

@@ -123,6 +123,7 @@ def init(
         job_type=_said(job_type, JOB_TYPE_VARIABLE),
         notes=notes or "",
         started=time.time(),
+        joins=resumed or (os.environ.get(ID_VARIABLE) == key),
     )
     run = _made(described, chosen, dir, strict=_strict(strict), resume=resumed)
     copied = output and os.environ.get(OUTPUT_VARIABLE) != "0"

@@ -12,12 +12,13 @@ detlab-runs/KEY/companion.log       what the process that sends has to say
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from detlab.track.errors import RunFolderError
 RUNS_FOLDER = "detlab-runs"
 FOLDER_VARIABLE = "DET_RUNS_DIR"
 RECORDS, PROCESS_FILE, RUN_FILE, FILES, MEDIA = "metrics.jsonl", "process.json", "run.json", "files", "media"
+SENT_AS = "sent_as"
 VERSION = 1
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -44,6 +46,7 @@ class RunDescription:
         job_type: Its part in that.
         notes: For people.
         started: Seconds since the epoch.
+        joins: Whether it goes on with a run of its key that has ended: it is resumed, or shares a variable with others.
     """
 
     key: str
@@ -53,6 +56,7 @@ class RunDescription:
     job_type: str = ""
     notes: str = ""
     started: float = 0.0
+    joins: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,25 @@ class RunFolder:
         return cls(path, run)
 
     @property
+    def sent_as(self) -> str:
+        """The key by which the master has it: another than its own where that was of a run that had ended before."""
+        try:
+            said = (self.path / SENT_AS).read_text(encoding="utf-8").strip()
+        except OSError:
+            return self.run.key
+        return said if is_run_key(said) else self.run.key
+
+    def send_as(self, key: str) -> None:
+        """Remember that key, before anything is sent under it.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        new = self.path / f".{SENT_AS}.{os.getpid()}"
+        new.write_text(key, encoding="utf-8")
+        new.replace(self.path / SENT_AS)
+
+    @property
     def files(self) -> Path:
         """Where its files are."""
         return self.path / FILES
@@ -186,6 +209,17 @@ def waiting_media(directory: Path) -> list[Path]:
 def is_run_key(text: str) -> bool:
     """Whether a text can be the key of a run, and so the name of a folder."""
     return len(text) <= RUN_KEY_CHARS and re.fullmatch(RUN_KEY_PATTERN.strip("^$"), text) is not None
+
+
+def is_drawn_key(text: str) -> bool:
+    """Whether a key was drawn by chance, so that nobody else has it."""
+    return re.fullmatch("[0-9a-f]{32}", text) is not None
+
+
+def numbered(key: str) -> Iterator[str]:
+    """Give a key, and then those of further runs that were to have it: `baseline`, `baseline-2` and so on."""
+    yield key
+    yield from (f"{key[: RUN_KEY_CHARS - 10]}-{number}" for number in itertools.count(2))
 
 
 def folders_in(paths: list[Path]) -> list[RunFolder]:

@@ -11,6 +11,7 @@ from detlab.client.operations.artifacts import artifacts
 from detlab.client.transport.calls import Call, Progress, Reply, Retries, error_of, model
 from detlab.client.transport.discovery import ClusterAddress, find_cluster, with_token
 from detlab.client.transport.session import Session
+from detlab.errors import DetlabError, NotFound
 from detlab.schemas.wire import API_PREFIX
 from detlab.schemas.wire.artifacts.artifacts import ArtifactVersionView, LogVersion
 from detlab.schemas.wire.runs import BeginRun, RunBegun, RunView
@@ -27,6 +28,14 @@ class RunMaster(Protocol):
 
         Raises:
             DetlabError: The master refused, or did not answer.
+        """
+        ...
+
+    def find(self, key: str) -> RunView | None:
+        """Return the caller's own run of a key; None: there is none.
+
+        Raises:
+            DetlabError: The master did not answer.
         """
         ...
 
@@ -92,6 +101,10 @@ class HttpRunMaster:
         """See `RunMaster.begin`."""
         begun: RunBegun = self._open().send(Call("POST", "runs", json=wanted, parse=model(RunBegun)))
         return begun
+
+    def find(self, key: str) -> RunView | None:
+        """See `RunMaster.find`."""
+        return _of_key(self._open(), key)
 
     def send(self, run_id: str, writer: str, body: bytes) -> tuple[int, bytes]:
         """See `RunMaster.send`."""
@@ -172,7 +185,22 @@ def has_ended(key: str) -> bool:
 def _known(key: str) -> RunView:
     session = Session(with_token(find_cluster()), timeout=2.0, backoff=Retries(attempts=0, refused=0))
     try:
-        found: RunView = session.send(Call("GET", f"runs/{quote(key)}", parse=model(RunView)))
+        found = _of_key(session, key)
     finally:
         session.close()
+    if found is None:
+        raise NotFound(f"there is no run {key}")
     return found
+
+
+def _of_key(session: Session, key: str) -> RunView | None:
+    """Return the run of this very key or id: the master also finds one whose key begins so."""
+    try:
+        found: RunView = session.send(Call("GET", f"runs/{quote(key)}", parse=model(RunView)))
+    except NotFound:
+        return None
+    except DetlabError as error:
+        if getattr(error, "status", None) == 400:  # several begin so, and none is called so
+            return None
+        raise
+    return found if key in {found.key, found.id} else None

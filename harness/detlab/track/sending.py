@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,9 +34,9 @@ from detlab.schemas.wire.artifacts.artifacts import ArtifactVersionView
 from detlab.schemas.wire.runs import BeginRun, RunView
 from detlab.track.artifacts import KeptArtifact, kept_in
 from detlab.track.code import UNFINISHED
-from detlab.track.folder import RECORDS, RunDescription, RunFolder, waiting_media
+from detlab.track.folder import RECORDS, RunDescription, RunFolder, is_drawn_key, numbered, waiting_media
 from detlab.track.master import RunMaster
-from detlab.track.records import RunSpool, has_ended
+from detlab.track.records import RunSpool, has_ended, newest
 
 logger = logging.getLogger("detlab.track")
 BEAT_SECONDS = 30.0
@@ -91,7 +92,8 @@ class RunDelivery:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
-        self._described = folder.run if project is None else replace(folder.run, project=project)
+        where = folder.run.project if project is None else project
+        self._described = replace(folder.run, key=folder.sent_as, project=where)
         self._master = master
         self._clock = clock
         self._streams = [_WriterStream(name, folder.path / name) for name in writers or folder.writers()]
@@ -323,6 +325,35 @@ def note_death(folder: RunFolder, writer: str, *, known: bool = False) -> bool:
     return True
 
 
+def _keep_apart(folder: RunFolder, master: RunMaster) -> None:
+    """Give the run another key where the master has a run of its own that had ended before, or began after its end.
+
+    That one is of another folder, so that `init` could not tell. What overlaps are processes of one run.
+    """
+    run = folder.run
+    if run.joins or folder.sent_as != run.key or is_drawn_key(run.key):
+        return
+    began, ended = run.started, _end_of(folder)
+    key = next(one for one in numbered(run.key) if not _is_apart(master.find(one), began, ended))
+    if key != run.key:
+        folder.send_as(key)
+        logger.warning("run %s is another one there, and ended before: %s is sent as %s", run.key, folder.path, key)
+
+
+def _end_of(folder: RunFolder) -> float:
+    """Return when the last process has ended; infinity while one runs, or if that is not known."""
+    last = [newest(folder.path / writer)[-1:] for writer in folder.writers()]
+    ends = [one[0].get("time") if one and one[0].get("kind") == "exit" else None for one in last]
+    known = [end for end in ends if isinstance(end, int | float)]
+    return max(known) if known and len(known) == len(ends) else math.inf
+
+
+def _is_apart(known: RunView | None, began: float, ended: float) -> bool:
+    if known is None or known.status in {"RUNNING", "SCHEDULED"} or known.ended_at is None or not began:
+        return False
+    return known.ended_at < began or ended < known.started_at
+
+
 def sync_folder(folder: RunFolder, master: RunMaster, *, project: str | None = None) -> RunDelivery:
     """Send all that a folder has, and return what came of it.
 
@@ -332,6 +363,7 @@ def sync_folder(folder: RunFolder, master: RunMaster, *, project: str | None = N
     """
     for writer in folder.writers():
         note_death(folder, writer)
+    _keep_apart(folder, master)
     delivery = RunDelivery(folder, [], master, project=project)
     try:
         delivery.begin()

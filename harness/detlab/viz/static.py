@@ -55,6 +55,7 @@ def svg(figure: Any) -> str:
     for at, (x_name, y_name) in enumerate(dict.fromkeys((t.xaxis or "x", t.yaxis or "y") for t in traces)):
         mine = [t for t in traces if (t.xaxis or "x", t.yaxis or "y") == (x_name, y_name)]
         parts += _panel(layout, x_name, y_name, mine, height, at)
+    parts += _titles(layout, height) if traces else []
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         f'role="img"><style>text{{font:12px system-ui,sans-serif;fill:{_INK}}}</style>{"".join(parts)}</svg>'
@@ -76,6 +77,16 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: int =
     shown = escape(_plain(text))
     style = f' style="font-weight:{weight}"' if weight != 400 else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{style}>{shown}</text>' if shown else ""
+
+
+def _titles(layout: Any, height: int) -> list[str]:
+    """Return the titles of panels, which plotly keeps as notes on the paper."""
+    wide, high = WIDTH - LEFT - RIGHT, height - TOP - BOTTOM
+    on_paper = [note for note in layout.annotations if (note.xref, note.yref) == ("paper", "paper")]
+    return [
+        _text(LEFT + note.x * wide, TOP + (1 - note.y) * high - 6, note.text or "", anchor="middle", weight=600)
+        for note in on_paper
+    ]
 
 
 def _panel(layout: Any, x_name: str, y_name: str, traces: Sequence[Any], height: int, at: int) -> list[str]:

@@ -27,6 +27,7 @@ from detlab_hub.services.agents import drains, token_renewal
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.alerts import evaluation
 from detlab_hub.services.alerts.alerts import Alerts
+from detlab_hub.services.alerts.emails import Emails
 from detlab_hub.services.alerts.evaluation import AlertEvaluation
 from detlab_hub.services.alerts.webhooks import Webhooks
 from detlab_hub.services.base import audit
@@ -42,9 +43,10 @@ from detlab_hub.services.cluster.refusals import Refusals
 from detlab_hub.services.cluster.unknown_keys import UnknownKeys
 from detlab_hub.services.elastic import provisioning
 from detlab_hub.services.elastic.provisioning import Provisioning
-from detlab_hub.services.experiments import budgets, cost_stops, idle_gpus, removal
+from detlab_hub.services.experiments import budgets, cost_stops, removal
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.figures import Figures
+from detlab_hub.services.experiments.idle_gpus import IdleGpuWatch
 from detlab_hub.services.experiments.suggestions import Drawing, Suggestions
 from detlab_hub.services.lifecycle import log_policies, trials_to_make
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill
@@ -54,10 +56,13 @@ from detlab_hub.services.lifecycle.trial_holder import TrialHolder
 from detlab_hub.services.logs.log_retention import LogRetention
 from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.notify.consumers import Consumers, EventConsumer
+from detlab_hub.services.notify.mails import MailSender
 from detlab_hub.services.notify.outbox import WebhookSender
 from detlab_hub.services.placement import passes as placement
 from detlab_hub.services.placement.remembered import PreviousPassTasks
 from detlab_hub.services.queue.jobs import Jobs
+from detlab_hub.services.schedules import firing
+from detlab_hub.services.schedules.firing import ScheduleFiring
 from detlab_hub.services.streams.stream import Stream
 from detlab_hub.services.tracking.reports import RunReports
 from detlab_hub.services.usertasks import collection_tasks, search_tasks, time_limits
@@ -125,6 +130,7 @@ class Services(ServiceLookup):
             Experiments(context, draw or random.SystemRandom()),
             Agents(context, connections, self[PolicyMatcher]),
             Servers(context, self[UserTasks], self[Spawns], hub),
+            ScheduleFiring(context, self[UserTasks], hub),
             Provisioning(context, elastic),
             Consumers(context, consumers),
             WebhookSender(context),
@@ -146,7 +152,7 @@ class Services(ServiceLookup):
         """Loops whose last step failed."""
         self._reachable: dict[str, bool] = {}
         """Agents and whether they were heard lately, when the last tick looked."""
-        self._caps_looked = self._idle_looked = -math.inf
+        self._caps_looked = -math.inf
 
     async def start_task(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Start a user task, by the master or through the Hub."""
@@ -177,6 +183,7 @@ class Services(ServiceLookup):
             (GUARD_PERIOD, self[Refusals].write_refusals),
             (GUARD_PERIOD, self[UserLimits].write_hits),
             (RECONCILE_PERIOD, self[Servers].reconcile),
+            (firing.PERIOD, self[ScheduleFiring].fire_schedules),
         ]
         if self[Provisioning].elastic:
             periods.append((provisioning.PERIOD, self[Provisioning].poll))
@@ -189,6 +196,8 @@ class Services(ServiceLookup):
         self._loops.append(asyncio.create_task(self._until_stopped(self[WebhookSender].run), name="webhooks"))
         if not self.settings.is_copy:
             self._loops.append(asyncio.create_task(self._until_stopped(self[AlertEvaluation].run), name="alerts"))
+        if self.settings.smtp is not None:
+            self._loops.append(asyncio.create_task(self._until_stopped(self[MailSender].run), name="e-mail"))
         if self[Consumers].names:
             self._loops.append(asyncio.create_task(self[Consumers].run(), name="consumers"))
 
@@ -274,10 +283,7 @@ class Services(ServiceLookup):
             self._caps_looked = now
             caps = await self.context.read(lambda s: cost_stops.due(s, now))
             await self._each([partial(cost_stops.act, cap=cap) for cap in caps])
-        if abs(now - self._idle_looked) >= idle_gpus.EVERY:
-            self._idle_looked = now
-            idle = await self.context.read(lambda s: idle_gpus.due(s, now, self.settings))
-            await self._each([partial(idle_gpus.act, idle=one) for one in idle])
+        await self._each(await self[IdleGpuWatch].due())
 
     async def _each(self, actions: Sequence[Callable[[UnitOfWork], None]]) -> None:
         """Run each action in a unit of work of its own; a failure is raised when the others are done.
@@ -342,10 +348,12 @@ class Services(ServiceLookup):
             await asyncio.sleep(0)
         await self[Removals].finish()
         await self[Retention].sweep()
+        await self[ScheduleFiring].sweep()
         await self[BundleRetention].sweep()
         await self[LogRetention].sweep()
         await self[Alerts].sweep()
         await self[Webhooks].sweep()
+        await self[Emails].sweep()
         await self[RunReports].sweep()
         await self[UnknownKeys].tell()
 

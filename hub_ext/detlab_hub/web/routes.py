@@ -72,6 +72,7 @@ _PATTERNS = {
     "media_id": r"[0-9]{1,18}",
     "object_id": r"[0-9]{1,18}",
     "alert_rule": r"[0-9]{1,18}",
+    "schedule": r"[0-9]{1,18}",
     "artifact_path": r".+",
     "anything": r".*",
 }

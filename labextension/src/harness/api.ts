@@ -10,6 +10,7 @@ import * as found from './finding';
 import * as media from './media';
 import * as kept from './registry';
 import * as teams from './teams';
+import * as told from './told';
 import * as tracked from './tracked';
 
 export interface Case {
@@ -168,6 +169,8 @@ export class FixtureApi implements Api {
     if (kind === 'models') return this.ofModel(id, part, rest, query);
     if (kind === 'checkpoints' && part === undefined) return made.checkpoint(5);
     if (kind === 'comparison') return this.ofComparison(id, query);
+    if (kind === 'alerts' || kind === 'webhooks' || kind === 'schedules') return told.answer(this.of, path);
+    if (kind === 'templates' || kind === 'config-policies') return told.configs(this.of, path, query);
     if (path === 'storage/usage') return this.ofStorage(query);
     return undefined;
   }

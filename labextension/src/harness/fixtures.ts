@@ -36,7 +36,7 @@ export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
     time_metric: 'batches', max_time: 1000, log_retention_days: null, progress: 0.42, trials_total: 64, trials: { COMPLETED: 24, ERROR: 2, ACTIVE: 6, RUNNING: 4 },
     best: { trial_id: 117, trial_index: 17, steps_completed: 960, value: 0.0214, checkpoint: uuid(17), failed: false },
     created_at: BEGAN - 30, started_at: BEGAN, ended_at: null, pending_reason: null, warnings: [], bundle: 'sha256:ab',
-    config: CONFIG, failure: null, card: null, budgets: [], cost: null, deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
+    config: CONFIG, failure: null, card: null, budgets: [], cost: null, currency: '', deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
   };
 }
 
@@ -193,7 +193,7 @@ export function task(over: Partial<TaskView> = {}): TaskView {
     end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1', resource_pool: 'default', runtime: 'docker', image: 'detlab/notebook:1',
     priority: 42, server_name: 'nb-7f3a', url: '/user/alice/nb-7f3a/lab', server_host: '', created_at: BEGAN, started_at: BEGAN + 6, ended_at: null, exit_code: null,
     stage_message: '', place: null, pending_reason: null, last_activity: BEGAN + 500, idle_timeout: 3600, cull_at: null, experiment_ids: [],
-    trial_ids: [], failure: null, config: { resources: { slots: 0 }, runtime: 'docker', idle_timeout: 3600 }, ...over
+    trial_ids: [], gpus_idle_since: null, gpus_released_at: null, schedule_id: null, failure: null, config: { resources: { slots: 0 }, runtime: 'docker', idle_timeout: 3600 }, ...over
   };
 }
 

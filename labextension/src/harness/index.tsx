@@ -7,6 +7,7 @@ import { ReactElement, StrictMode, useState } from 'react';
 import { createRoot } from 'react-dom/client';
 import { flushSync } from 'react-dom';
 
+import { NotificationsPage } from '../components/alerts/settings/NotificationsPage';
 import { ConfirmDialog } from '../components/common';
 import { CompareRuns } from '../components/compare';
 import { ArtifactPage, ArtifactsPage, ArtifactVersionPage } from '../components/artifacts';
@@ -16,7 +17,9 @@ import { RunsPage } from '../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
 import { Panel } from '../components/panel';
 import { RunPage, TrackedPage } from '../components/runs';
+import { SchedulesPage } from '../components/schedules/SchedulesPage';
 import { SettingsPage } from '../components/settings/SettingsPage';
+import { TemplatesPage } from '../components/configs/TemplatesPage';
 import { StoragePage } from '../components/storage';
 import { ProjectPage, SharedPage, WorkspacePage, WorkspacesPage } from '../components/workspaces';
 import { TaskView, TrialTab, TrialView } from '../components/trial';
@@ -100,6 +103,9 @@ function View(): ReactElement {
     case 'workspace': return <WorkspacePage workspace={id ?? '7'} tab={tab as WorkspaceTab} />;
     case 'project': return <ProjectPage workspace="7" project={id ?? '3'} />;
     case 'shared': return <SharedPage />;
+    case 'schedules': return <SchedulesPage />;
+    case 'templates': return <TemplatesPage />;
+    case 'notifications': return <NotificationsPage />;
     case 'settings': return <SettingsPage />;
     case 'runs': return <RunsPage table={tab === 'experiments' ? 'experiments' : 'trials'} query={location.search.slice(1).replace(/(^|&)view=runs/, '')} />;
     case 'tracked': return <TrackedPage query={query.get('q') ?? ''} />;

@@ -50,7 +50,7 @@ export function models(): ModelView[] {
 
 /** What a governed checkpoint was trained on. */
 const GOVERNED: EvidenceSummary = {
-  key_id: 'a1', policy_hash: `sha256:${'4e'.repeat(32)}`, s_hash: `sha256:${'cd'.repeat(32)}`, level: 'direct', ledger_index: 3, ledger_hash: `sha256:${'ef'.repeat(32)}`,
+  key_id: 'a1', policy_hash: `sha256:${'4e'.repeat(32)}`, s_hash: `sha256:${'cd'.repeat(32)}`, level: 'direct', ledger_index: 3, ledger_hash: `sha256:${'ef'.repeat(32)}`, privacy: null,
   sources: [
     { name: 'web', license: 'CC-BY-4.0', manifest: null, expires: null, samples: 120_000, reached: true },
     { name: 'clinic-a', license: 'research only', manifest: null, expires: null, samples: 4100, reached: true },

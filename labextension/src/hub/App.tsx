@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 
 import { Audit, AllWork, Nodes, Queue, Quotas, Service, Tokens, Usage, View } from '../components/admin';
 import { ArtifactPage, ArtifactsPage, ArtifactVersionPage } from '../components/artifacts';
+import { NotificationsPage } from '../components/alerts/settings/NotificationsPage';
 import { ErrorBoundary } from './ErrorBoundary';
 import { CompareRuns } from '../components/compare';
 import { EmptyState } from '../components/common';
@@ -12,7 +13,9 @@ import { nameText } from '../components/common/text';
 import { RunsPage } from '../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
 import { RunPage, TrackedPage } from '../components/runs';
+import { SchedulesPage } from '../components/schedules/SchedulesPage';
 import { SettingsPage } from '../components/settings/SettingsPage';
+import { TemplatesPage } from '../components/configs/TemplatesPage';
 import { StoragePage } from '../components/storage';
 import { TaskView, TrialView } from '../components/trial';
 import { useZone } from '../components/common/zone';
@@ -251,6 +254,12 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
       return <WorkspacesPage />;
     case 'shared':
       return <SharedPage />;
+    case 'schedules':
+      return <SchedulesPage />;
+    case 'templates':
+      return <TemplatesPage />;
+    case 'notifications':
+      return <NotificationsPage />;
     case 'settings':
       return <SettingsPage />;
     case 'nodes':

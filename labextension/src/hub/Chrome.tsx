@@ -13,7 +13,7 @@ import { ADMIN, LISTS, type AdminView, type HubPlace, type ListView, type Router
 import { switchTheme, themeNow } from './theme';
 
 export const NAMES: Record<ListView | AdminView, string> = {
-  work: 'My work', experiments: 'Experiments', trials: 'Trials', runs: 'Runs', shared: 'Shared with me', workspaces: 'Workspaces', settings: 'Settings', queue: 'Queue', cluster: 'Cluster', models: 'Models', artifacts: 'Artifacts', storage: 'Storage', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
+  work: 'My work', experiments: 'Experiments', trials: 'Trials', runs: 'Runs', schedules: 'Schedules', shared: 'Shared with me', workspaces: 'Workspaces', templates: 'Templates', notifications: 'Notifications', settings: 'Settings', queue: 'Queue', cluster: 'Cluster', models: 'Models', artifacts: 'Artifacts', storage: 'Storage', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
   tokens: 'Tokens', audit: 'Audit log', service: 'Service'
 };
 
@@ -32,7 +32,7 @@ export function Header({ page, router }: { page: PageInfo; router: Router }): Re
         </span>
       )}
       <span className="det-hub-right">
-        <AlertBell />
+        <AlertBell more={<a href={router.href({ kind: 'list', view: 'notifications' })}>Settings of notifications</a>} />
         <ThemeSwitch />
         <span className="det-hub-user">
           {nameText(page.user)}

@@ -9,6 +9,7 @@ import { workspace } from '../components/workspaces/fixtures';
 import { artifact } from '../harness/artifacts';
 import { trials, views } from '../harness/finding';
 import { model, storage } from '../harness/registry';
+import { email, rule, schedule, template, webhook } from '../harness/told';
 import { run } from '../harness/tracked';
 import { FakeApi, show } from '../testing/app';
 import type { HubApi } from './api';
@@ -54,6 +55,11 @@ function answers(): Record<string, unknown> {
     models: { items: each((name, i) => model({ id: i, name, owner: name, description: name, labels: [name], moving: { [name]: i + 1 } })), after: null },
     'storage/usage': { ...storage('user'), items: each(name => ({ ...storage('user').items[0]!, name, owner: name })), warnings: NAMES },
     workspaces: { items: each((name, i) => workspace(i, { name, owner: name, description: name })), after: null },
+    schedules: { items: each((name, i) => schedule(i, { name, owner: name, notebook: name, cron: name, time_zone: name, reason: name, note: name, last_task: `shell-${i}` })), next: null },
+    'alerts/rules': { items: each((name, i) => rule(i, { scope: 'experiment', scope_id: i, scope_name: name, webhook: i })), next: null },
+    'alerts/email': email({ set_by: NAMES[0]!, address: 'a@b.org', error: NAMES[2]! }),
+    webhooks: { items: each((name, i) => webhook(i, { name, owner: me.name, url: name, error: name })), next: null },
+    templates: { items: each((name, i) => template({ name, reference: `${name}:${i}`, base: name, description: name, set_by: name })), after: null },
     tokens: { items: each((subject, i) => ({ id: `t${i}`, kind: 'agent', subject, created_at: 1e9, expires_at: null })) },
     audit: { items: each(item), next: null },
     service: { ok: true, version: '0.1.0', started_at: 1e9, items: each((detail, i) => ({ name: `part ${i}`, ok: true, detail })) }

@@ -124,7 +124,7 @@ test('an administrator finds every view; one click leads there and takes the foc
   await screen.findByText('Getting started');
   const nav = screen.getByRole('navigation', { name: 'Views' });
   expect(within(nav).getAllByRole('link').map(link => link.textContent)).toEqual([
-    'My work', 'Experiments', 'Trials', 'Runs', 'Shared with me', 'Queue', 'Cluster', 'Models', 'Artifacts', 'Storage', 'Nodes', 'All work', 'Quotas', 'Usage', 'Tokens', 'Audit log', 'Service'
+    'My work', 'Experiments', 'Trials', 'Runs', 'Schedules', 'Shared with me', 'Queue', 'Cluster', 'Models', 'Artifacts', 'Storage', 'Templates', 'Notifications', 'Nodes', 'All work', 'Quotas', 'Usage', 'Tokens', 'Audit log', 'Service'
   ]);
   await userEvent.click(within(nav).getByRole('link', { name: 'Audit log' }));
   const heading = await screen.findByRole('heading', { name: 'Audit log', level: 1 });

@@ -7,7 +7,7 @@ import {
   EXPERIMENT_TABS, RUN_TABS, TRIAL_TABS, WORKSPACE_TABS, type Place
 } from '../state/context';
 
-export const LISTS = ['work', 'experiments', 'trials', 'runs', 'shared', 'workspaces', 'queue', 'cluster', 'models', 'artifacts', 'storage', 'settings'] as const;
+export const LISTS = ['work', 'experiments', 'trials', 'runs', 'schedules', 'shared', 'workspaces', 'queue', 'cluster', 'models', 'artifacts', 'storage', 'templates', 'notifications', 'settings'] as const;
 export const ADMIN = ['nodes', 'everybody', 'quotas', 'usage', 'tokens', 'audit', 'service'] as const;
 
 export type ListView = (typeof LISTS)[number];

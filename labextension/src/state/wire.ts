@@ -56,6 +56,7 @@ export interface AlertRuleView {
   scope_name: string;
   bell: boolean;
   webhook: number | null;
+  email: boolean;
   owner: string;
   created_at: number;
 }
@@ -142,6 +143,17 @@ export interface ArtifactView {
   reference: string;
   workspace: string;
   shortened: string[];
+}
+
+/** The same, as administrators set it. */
+export interface AskedConstraints {
+  resources?: AskedLimits;
+  priority_limit?: number | null;
+}
+
+/** The same, as administrators set it. */
+export interface AskedLimits {
+  max_slots?: number | null;
 }
 
 /** The slots that one attempt of a trial held, and from when to when. */
@@ -386,6 +398,11 @@ export interface Completions {
   column: number | null;
 }
 
+/** POST alerts/email/confirm: the code that came. */
+export interface ConfirmEmail {
+  code: string;
+}
+
 /** POST experiments/{experiment_id}/continue. */
 export interface ContinueExperiment {
   config?: Record<string, unknown>;
@@ -493,6 +510,16 @@ export interface CreateVersion {
   labels?: string[];
   reason?: string;
   idempotency_key?: string | null;
+}
+
+/** POST webhooks: makes a webhook of the caller's. */
+export interface CreateWebhook {
+  name: string;
+  url: string;
+  format?: 'default' | 'slack' | 'teams';
+  triggers?: ('completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert')[];
+  workspace?: string;
+  project?: string;
 }
 
 /** POST workspaces. Who makes one is its first admin. */
@@ -626,6 +653,22 @@ export interface ElasticPoolView {
   errors: ProviderErrorView[];
 }
 
+/** Where a user has alerts sent by e-mail. */
+export interface EmailView {
+  user: string;
+  address: string;
+  confirmed_at: number | null;
+  set_by: string;
+  pending: string;
+  code_until: number | null;
+  delivered: number;
+  delivered_at: number | null;
+  waiting: number;
+  failed: number;
+  error: string;
+  offered: boolean;
+}
+
 /** Why a trial ended, for people; shown in views beside its state. */
 export type EndReason = 'completed' | 'stopped' | 'canceled' | 'killed' | 'invalid_hp' | 'error' | 'no_metrics' | 'max_time';
 
@@ -657,6 +700,7 @@ export interface EvidenceSummary {
   ledger_index: number;
   ledger_hash: string;
   sources: SourceSummary[];
+  privacy: PrivacySpent | null;
 }
 
 /** One page of experiments, newest first or in the order that was asked for. */
@@ -704,6 +748,7 @@ export interface ExperimentView {
   deletion: DeletionView | null;
   budgets: BudgetView[];
   cost: number | null;
+  currency: string;
   search_task: string | null;
   warnings: string[];
   bundle: string | null;
@@ -861,11 +906,12 @@ export interface HintView {
   text: string;
 }
 
-/** A running trial whose GPUs are at 0 %, by its profiler. */
+/** A running trial or user task whose GPUs are at 0 %, as its agents measure or its profiler reports. */
 export interface IdleGpuView {
   user: string;
-  experiment_id: number;
-  trial_id: number;
+  experiment_id: number | null;
+  trial_id: number | null;
+  task_id: string | null;
   slots: number;
   since: number;
 }
@@ -923,6 +969,7 @@ export interface JobWhy {
   job: JobView;
   items: WaitView[];
   waiting: number;
+  idle: IdleGpuView[];
 }
 
 /** An event of a search and what the search decided. */
@@ -1204,6 +1251,12 @@ export interface Pin {
   reason: string;
 }
 
+/** What a config may not go beyond. */
+export interface PolicyConstraints {
+  resources: ResourceLimits;
+  priority_limit: number | null;
+}
+
 /** A line of a trial that a log policy was looking for; the first of each policy and agent. */
 export interface PolicyMatch {
   name: string | null;
@@ -1213,6 +1266,17 @@ export interface PolicyMatch {
   run: number;
   time: number;
   line: string;
+}
+
+/** A config policy; one that is not set has neither invariants nor constraints. */
+export interface PolicyView {
+  workload: 'experiment' | 'tasks';
+  workspace: string;
+  invariant_config: Record<string, unknown>;
+  constraints: PolicyConstraints;
+  set_by: string;
+  set_at: number | null;
+  warnings: ProblemView[];
 }
 
 /** GET pools: in the operator's order. */
@@ -1248,6 +1312,18 @@ export interface PoolView {
   tasks_waiting: number;
   slots_waiting: number;
   batch: BatchSystemView | null;
+}
+
+/** What a training at the level `dp` has spent, since its weights were new, by its own accountant. */
+export interface PrivacySpent {
+  mechanism: string;
+  epsilon: number;
+  delta: number;
+  target_epsilon: number;
+  max_grad_norm: number;
+  noise_multiplier: number;
+  sample_rate: number;
+  steps: number;
 }
 
 /** One mistake or warning, with where it is. */
@@ -1383,6 +1459,11 @@ export interface ReplayedTrial {
   parent: ParentView | null;
   best: Float | null;
   reports: number;
+}
+
+/** Limits of `resources`. */
+export interface ResourceLimits {
+  max_slots: number | null;
 }
 
 /** A version that a run has used or made. */
@@ -1532,6 +1613,47 @@ export interface SavedViewList {
   next: number | null;
 }
 
+/** A page of schedules, the oldest first. */
+export interface ScheduleList {
+  items: ScheduleView[];
+  next: number | null;
+}
+
+/** What becomes of a schedule next. */
+export type ScheduleState = 'active' | 'paused' | 'disabled' | 'done';
+
+/** A schedule. */
+export interface ScheduleView {
+  id: number;
+  name: string;
+  owner: string;
+  state: ScheduleState;
+  reason: string;
+  workspace: string;
+  workspace_id: number | null;
+  project: string;
+  project_id: number | null;
+  cron: string;
+  time_zone: string;
+  after_experiment: number | null;
+  after_task: string | null;
+  next_at: number | null;
+  next_times: number[];
+  runs: number;
+  skipped: number;
+  last_task: string | null;
+  last_task_state: TrialState | null;
+  last_due_at: number | null;
+  last_started_at: number | null;
+  note: string;
+  noted_at: number | null;
+  notebook: string | null;
+  parameters: Record<string, unknown>;
+  config: Record<string, unknown> | null;
+  created_at: number;
+  shortened: string[];
+}
+
 /** One curve, possibly down-sampled: extremes and the last point are exact. */
 export interface SeriesView {
   trial_id: number;
@@ -1541,6 +1663,42 @@ export interface SeriesView {
   values: Float[];
   times: number[];
   total: number;
+}
+
+/** POST alerts/rules: tells the caller when something happens to experiments that they may read. */
+export interface SetAlertRule {
+  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert';
+  amount?: number | null;
+  experiment_id?: number | null;
+  workspace?: string;
+  project?: string;
+  bell?: boolean;
+  webhook?: number | null;
+  email?: boolean;
+}
+
+/** PUT alerts/email: has a code sent to an address of the caller. */
+export interface SetEmail {
+  address: string;
+}
+
+/** PUT config-policies: the whole policy, replaced. It ends nothing that runs. */
+export interface SetPolicy {
+  workload: 'experiment' | 'tasks';
+  workspace?: string;
+  invariant_config?: Record<string, unknown>;
+  constraints?: AskedConstraints;
+}
+
+/** PUT templates: one of this name in the same place is replaced. */
+export interface SetTemplate {
+  name: string;
+  workspace?: string;
+  config?: Record<string, unknown> | null;
+  config_yaml?: string | null;
+  base?: string;
+  description?: string;
+  create?: boolean;
 }
 
 /** One slot of an agent. */
@@ -1621,6 +1779,7 @@ export interface SteeredExperiment {
   deletion: DeletionView | null;
   budgets: BudgetView[];
   cost: number | null;
+  currency: string;
   search_task: string | null;
   warnings: string[];
   bundle: string | null;
@@ -1738,11 +1897,37 @@ export interface TaskView {
   last_activity: number | null;
   idle_timeout: number | null;
   cull_at: number | null;
+  gpus_idle_since: number | null;
+  gpus_released_at: number | null;
   experiment_ids: number[];
   trial_ids: number[];
+  schedule_id: number | null;
   failure: FailureView | null;
   config: Record<string, unknown> | null;
   shortened: string[];
+}
+
+/** One page of templates, by their ids. */
+export interface TemplateList {
+  items: TemplateView[];
+  after: number | null;
+}
+
+/** A template. */
+export interface TemplateView {
+  name: string;
+  workspace: string;
+  reference: string;
+  owner: string;
+  base: string;
+  description: string;
+  config: Record<string, unknown> | null;
+  merged: Record<string, unknown> | null;
+  version: number;
+  set_by: string;
+  set_at: number;
+  default: boolean;
+  warnings: ProblemView[];
 }
 
 /** One thing that happened to an experiment, for its events tab. */
@@ -1908,6 +2093,23 @@ export interface WaitView {
   detail: string;
   hints: HintView[];
   estimated_start: number | null;
+}
+
+/** The calls of a webhook, the newest first. */
+export interface WebhookCallList {
+  items: WebhookCallView[];
+  next: number | null;
+}
+
+/** A call that is still to be sent, or was given up. */
+export interface WebhookCallView {
+  id: number;
+  event: string;
+  title: string;
+  created_at: number;
+  due_at: number | null;
+  attempts: number;
+  error: string;
 }
 
 /** The webhooks of the caller, or of everybody to administrators, the oldest first. */

@@ -149,12 +149,15 @@ def test_another_user_sees_neither_admin_views_nor_others_work(
             "Experiments",
             "Trials",
             "Runs",
+            "Schedules",
             "Shared with me",
             "Queue",
             "Cluster",
             "Models",
             "Artifacts",
             "Storage",
+            "Templates",
+            "Notifications",
             "My usage",
         ]
         for view in ("nodes", "everybody", "tokens", "audit", "service"):

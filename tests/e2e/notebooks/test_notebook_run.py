@@ -255,3 +255,25 @@ def test_magics_work_in_a_notebook_run_whose_token_ends_with_it(cluster, lab, wr
     assert token not in cluster.logs(100_000)
     with cluster.client(token) as thief:
         assert thief.get("me").status_code == 401
+
+
+def test_a_notebook_runs_by_itself_after_another_run_has_completed(cluster, lab, write, tmp_path):
+    (tmp_path / "beside.py").write_text("X = 'from beside'\n")
+    first = lab.client.run_notebook(write("first.ipynb", "x = 1", "print(x)")).task
+    path = write("second.ipynb", "lr = 0.1", "import beside\nprint(lr, beside.X)")
+    done = det(cluster, "notebook", "run", path, "-p", "lr", "1e-2", "--after", first.id, "--json")
+    assert done.returncode == 0, done.stderr
+    number = json.loads(done.stdout)["id"]
+    path.unlink()
+    assert first.wait(60) is TrialState.COMPLETED
+
+    def started() -> Any:
+        return lab.client.get_schedule(number).last_task
+
+    run = lab.client.get_task(until("the second run is started", started, 60))
+    assert run.wait(60) is TrialState.COMPLETED
+    assert run.view.schedule_id == number
+    assert "0.01 from beside" in said(executed(run))
+    assert lab.client.get_schedule(number).state == "done"
+    assert f"{run.id} (COMPLETED)" in det(cluster, "schedule", "describe", number).stdout
+    assert det(cluster, "schedule", "remove", number).returncode == 0

@@ -63,7 +63,7 @@ def test_the_built_extension_is_small_and_names_no_other_host():
     first = [entry, *(script for script in scripts if script.name.split(".")[0] in numbers)]
     assert len(first) == 3, "the script and the styles"
     assert 10_000 < sum(script.stat().st_size for script in first) < 350_000
-    assert sum(script.stat().st_size for script in scripts if script != plotly) < 850_000
+    assert sum(script.stat().st_size for script in scripts if script != plotly) < 820_000
     assert not any("://cdn" in script.read_text() for script in scripts if script != plotly)
     # Where plotly.js would get the outlines of maps, which this part of it cannot draw.
     assert set(re.findall(r"://cdn[^\"'`]*", plotly.read_text())) == {"://cdn.plot.ly/un/"}

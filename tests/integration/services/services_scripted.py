@@ -265,6 +265,8 @@ class ScriptedAgent:
     address: str = "127.0.0.1"
     process: str = "one"
     uids: dict[str, int] | None = field(default_factory=dict)
+    gpus: dict[str, float] | None = None
+    """What it measures of its slots; None: nothing."""
     tasks: dict[tuple[str, int], ScriptedTask] = field(default_factory=dict)
     inbox: deque[MasterMessage] = field(default_factory=deque)
     session: Any = None
@@ -307,7 +309,7 @@ class ScriptedAgent:
             return
         if self.session is None:
             await self.connect()
-        await self._say(Heartbeat(time=self.world.now))
+        await self._say(Heartbeat(time=self.world.now, gpus=self.gpus))
         while self.inbox:
             message = self.inbox[0]
             for _ in range(2 if self.world.twice else 1):

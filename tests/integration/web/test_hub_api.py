@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ def test_users_of_the_hub(run: Any, cluster: Cluster) -> None:
     assert "already exists" in run("user", "create", "newcomer", code=1)
     run("user", "edit", "newcomer", "--admin")
     listed = {one["name"]: one["admin"] for one in json.loads(run("user", "list", "--json"))}
+    assert not re.search(r"\d{4}-\d\d-\d\dT", run("user", "list")), "times are those of all tables"
     assert listed["newcomer"] is True
     ben = cluster.make_token("custom:detlab:write", user="ben")
     for words in (("list",), ("create", "another"), ("edit", "ben", "--admin"), ("remove", "newcomer", "--yes")):

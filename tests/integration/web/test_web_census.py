@@ -67,7 +67,7 @@ def cases() -> list[tuple[str, str, set[Scope]]]:
     found = []
     for prefix, table in (("api/v1/", API), ("", PAGES)):
         for path, handler in table:
-            concrete = re.sub(r"\{((experiment|trial|media|object)_id|alert_rule)\}", "999999", path)
+            concrete = re.sub(r"\{((experiment|trial|media|object)_id|alert_rule|schedule)\}", "999999", path)
             concrete = (
                 concrete.replace("task/preempt", "task/preempt?timeout_seconds=0")
                 if path == "task/preempt"

@@ -120,7 +120,7 @@ def test_every_page_declares_a_scope_and_only_files_and_health_are_public() -> N
             operation = operation_of(handler, verb)
             if operation is not None and Scope.PUBLIC in operation.scopes:
                 public.add(path)
-    assert public == {"health", "oauth_callback", "static/{asset_name}"}
+    assert public == {"health", "ready", "oauth_callback", "static/{asset_name}"}
 
 
 def test_an_anonymous_browser_is_sent_to_log_in_and_back_to_the_view(cluster: Cluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import httpx
 import pytest
 
 from testbed.cluster import Cluster
@@ -64,3 +65,11 @@ async def test_the_log_and_the_settings_are_for_administrators(master: Any, clus
         assert (await admin.post("master/config", json={"log_level": "loud"})).status_code == 422
         page = (await admin.get("master/logs", params={"limit": 3, "level": "warning"})).json()
         assert set(page) == {"items", "last", "dropped"}
+
+
+async def test_probes_need_no_token_and_learn_nothing_else(master: Any) -> None:
+    async with httpx.AsyncClient(base_url=master.base, trust_env=False, timeout=20) as nobody:
+        for page in ("health", "ready"):
+            answer = await nobody.get(page)
+            assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+        assert (await nobody.get("api/v1/service")).status_code in {401, 403}

@@ -1,12 +1,14 @@
-"""Acts on many experiments, and experiments that go on after their end, of the scripted master."""
+"""Acts on many experiments, experiments that go on after their end, and schedules, of the scripted master."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from detlab.schemas.taskwire import CreateTaskReply, TaskKind
 from detlab.schemas.wire import EditExperiment, ExperimentState
 from detlab.schemas.wire.batches import BatchItem, BatchReply, BatchRequest
 from detlab.schemas.wire.continuing import ContinueExperiment
+from detlab.schemas.wire.notebooks.schedules import CreateSchedule, CreateScheduleReply, ScheduleState, ScheduleView
 from testbed.fake_master.requests import Route
 from testbed.fake_master.state import ErrorReply
 
@@ -59,4 +61,47 @@ def go_on(h: Any, number: str) -> None:
     h.tell(h.master.experiment(number))
 
 
-MANY_ROUTES: list[Route] = [("POST", r"experiments/batch", batch), ("POST", r"experiments/(\d+)/continue", go_on)]
+def schedule(h: Any) -> None:
+    """POST schedules: it is kept as it was asked for, and due at three times."""
+    asked = CreateSchedule.model_validate_json(h.body)
+    said = asked.model_dump(exclude={"idempotency_key", "template", "bundle"})
+    number = len(h.master.schedules) + 1
+    times = [2e9, 2e9 + 86400, 2e9 + 2 * 86400] if asked.cron else []
+    view = ScheduleView(id=number, owner="alice", next_at=2e9 if asked.cron else None, next_times=times, **said)
+    h.master.schedules[number] = view
+    h.master.scheduled.append(asked)
+    h.tell(CreateScheduleReply(schedule=view))
+
+
+def _schedule(h: Any, number: str, **change: Any) -> ScheduleView:
+    known = h.master.schedules.get(int(number))
+    if known is None:
+        raise ErrorReply(404, "not_found", f"there is no schedule {number}")
+    view = h.master.schedules[int(number)] = known.model_copy(update=change)
+    return view
+
+
+def run_schedule(h: Any, number: str) -> None:
+    """POST schedules/{id}/run: a task that waits."""
+    task = h.master.add_task(TaskKind.NOTEBOOK_RUN, _schedule(h, number).name)
+    h.tell(CreateTaskReply(task=task))
+
+
+def remove_schedule(h: Any, number: str) -> None:
+    """DELETE schedules/{id}."""
+    gone = _schedule(h, number)
+    del h.master.schedules[int(number)]
+    h.tell(gone)
+
+
+MANY_ROUTES: list[Route] = [
+    ("POST", r"experiments/batch", batch),
+    ("POST", r"experiments/(\d+)/continue", go_on),
+    ("POST", r"schedules", schedule),
+    ("GET", r"schedules", lambda h: h.tell({"items": list(h.master.schedules.values())})),
+    ("GET", r"schedules/(\d+)", lambda h, n: h.tell(_schedule(h, n))),
+    ("POST", r"schedules/(\d+)/pause", lambda h, n: h.tell(_schedule(h, n, state=ScheduleState.PAUSED))),
+    ("POST", r"schedules/(\d+)/resume", lambda h, n: h.tell(_schedule(h, n, state=ScheduleState.ACTIVE))),
+    ("POST", r"schedules/(\d+)/run", run_schedule),
+    ("DELETE", r"schedules/(\d+)", remove_schedule),
+]

@@ -83,6 +83,9 @@ class RequestHandler(BaseHTTPRequestHandler):
             if match and method == self.command:
                 serve(self, *match.groups())
                 return
+        if self.command == "GET" and path in self.master.answers:
+            self.tell(self.master.answers[path])
+            return
         raise ErrorReply(404, "http.404", f"no route {self.command} {path}")
 
     def _reply(self, status: int, body: bytes, kind: str = "application/json") -> None:

@@ -92,6 +92,8 @@ class MasterState:
     token: str = "a-token"
     faults: deque[ApiFault] = field(default_factory=deque)
     requests: list[tuple[str, str]] = field(default_factory=list)
+    answers: dict[str, Any] = field(default_factory=dict)
+    """What GET of further paths answers."""
     problems: list[ProblemView] = field(default_factory=list)
     warnings: list[ProblemView] = field(default_factory=list)
     keep_alive: float = 0.05

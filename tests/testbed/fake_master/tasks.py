@@ -24,6 +24,7 @@ from detlab.schemas.taskwire import (
     AuditItem,
     CreateTask,
     CreateTaskReply,
+    IdleGpuView,
     OutputView,
     QueueItem,
     TaskEnd,
@@ -34,6 +35,7 @@ from detlab.schemas.taskwire import (
     UsageView,
 )
 from detlab.schemas.wire import AgentView, LogLine, ProblemView, TrialState
+from detlab.schemas.wire.notebooks.schedules import CreateSchedule, ScheduleView
 from detlab.schemas.wire.storage import StorageUsage
 from testbed.fake_master.requests import Route
 from testbed.fake_master.state import ErrorReply, MasterState
@@ -56,12 +58,16 @@ class FakeUserTasks(MasterState):
     whys: dict[str, JobWhy] = field(default_factory=dict)
     quotas: dict[tuple[str, str], QuotaView] = field(default_factory=dict)
     storage_quotas: dict[tuple[str, str], StorageQuotaView] = field(default_factory=dict)
+    schedules: dict[int, ScheduleView] = field(default_factory=dict)
+    scheduled: list[CreateSchedule] = field(default_factory=list)
+    """The bodies of all requests for schedules."""
     storage_usage: dict[str, StorageUsage] = field(default_factory=dict)
     """By what it is asked by."""
     elastic_pools: list[ElasticPoolView] = field(default_factory=list)
     pools: list[PoolView] = field(default_factory=list)
     audit: list[AuditItem] = field(default_factory=list)
     usage: list[UsageRow] = field(default_factory=list)
+    idle: list[IdleGpuView] = field(default_factory=list)
     task_tokens: dict[str, TokenView] = field(default_factory=dict)
     asked: list[CreateTask] = field(default_factory=list)
     drained: list[dict[str, Any]] = field(default_factory=list)
@@ -286,7 +292,11 @@ TASK_ROUTES: list[Route] = [
     ("GET", r"stream", lambda h: h.stream(h.master.follow(lambda: h.master.events, int(h.query.get("after", 0))))),
     ("GET", r"queue", lambda h: h.tell({"items": h.master.queue})),
     ("GET", r"audit", _audit),
-    ("GET", r"usage", lambda h: h.tell(UsageView(first="2030-01-01", last="2030-01-31", items=h.master.usage))),
+    (
+        "GET",
+        r"usage",
+        lambda h: h.tell(UsageView(first="2030-01-01", last="2030-01-31", items=h.master.usage, idle=h.master.idle)),
+    ),
     ("GET", r"tokens", lambda h: h.tell({"items": list(h.master.task_tokens.values())})),
     ("DELETE", r"tokens/([^/]+)", _revoke),
     ("POST", r"agents/enrolments", lambda h: h.tell({"token": "dtenrol_abc", "expires_at": 1.9e9})),

@@ -115,7 +115,7 @@ def _workspace(cluster: Cluster, token: str, mark: str) -> dict[str, Any]:
 
 
 def _told(cluster: Cluster, token: str, mark: str, place: int) -> dict[str, str]:
-    """Set a template, a policy, a webhook and a rule there; return the ids of the last two."""
+    """Set a template, a policy, a webhook, a rule and a schedule there; return the ids of the last three."""
     template = {"name": f"{mark} template", "workspace": str(place), "description": f"described by {mark}"}
     policy = {"workload": "experiment", "workspace": str(place), "invariant_config": {"labels": [f"{mark}-policy"]}}
     hook = {"name": f"{mark} hook", "url": f"https://93.184.216.34/{mark}", "workspace": str(place)}
@@ -125,7 +125,11 @@ def _told(cluster: Cluster, token: str, mark: str, place: int) -> dict[str, str]
         made = http.post("webhooks", json=hook).raise_for_status().json()
         rule = {"kind": "failed", "workspace": str(place), "webhook": made["id"]}
         rule_id = http.post("alerts/rules", json=rule).raise_for_status().json()["id"]
-        return {"webhook": str(made["id"]), "alert_rule": str(rule_id)}
+        plan = {"name": f"{mark} schedule", "notebook": f"/{mark}/n.ipynb", "parameters": {mark: mark}}
+        where = {"workspace": str(place), "project": f"{mark} project"}
+        plan |= {"config": {**where, "description": f"described by {mark}"}, "cron": "0 0 29 2 */7"}
+        planned = http.post("schedules", json=plan).raise_for_status().json()["schedule"]["id"]
+        return {"webhook": str(made["id"]), "alert_rule": str(rule_id), "schedule": str(planned)}
 
 
 def _tasks(client: Client, mark: str, experiment_id: int) -> Iterator[Any]:

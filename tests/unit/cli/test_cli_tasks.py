@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from detlab.errors import Problem
-from detlab.schemas.taskwire import AuditItem, QueueItem, TokenView, UsageRow
+from detlab.schemas.jobwire import JobView, JobWhy
+from detlab.schemas.taskwire import AuditItem, IdleGpuView, QueueItem, TokenView, UsageRow
 from detlab.schemas.wire import FailureView, ProblemView
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31m[red]evil[/red]\x1b[0m\u202egnp\x9b2J\nsecond <img src=x onerror=alert(1)>"
@@ -113,6 +114,34 @@ def test_a_list_says_when_what_is_idle_will_be_ended(master, det) -> None:
     assert det("task", "list").stdout.count("idle; ends in 2h 00m") == 1
     assert "idle; ends in 2h 00m" in det("tensorboard", "list").stdout
     assert "idle" not in det("shell", "list").stdout
+
+
+def test_gpus_that_do_nothing_are_told(master, det) -> None:
+    now = time.time()
+    master.add_task("notebook", slots_needed=2, gpus_idle_since=now - 41 * 60 - 5)
+    view = master.add_task("command", slots_needed=1, gpus_idle_since=now - 3600, gpus_released_at=now + 305)
+    shown = det("task", "list").stdout
+    assert "2 slots at 0 % for 41m" in shown
+    assert "1 slot at 0 % for 1h 00m; ends in 5m" in shown
+    assert "GPUs at 0 %" in det("cmd", "describe", view.id).stdout
+
+
+def test_usage_and_why_name_who_holds_gpus_at_zero(master, det) -> None:
+    since = time.time() - 41 * 60 - 5
+    master.idle = [
+        IdleGpuView(user=HOSTILE, task_id="notebook-1", slots=2, since=since),
+        IdleGpuView(user="ada", experiment_id=7, trial_id=31, slots=1, since=since),
+    ]
+    shown = det("usage").stdout
+    assert SHOWN in shown
+    assert "notebook-1" in shown
+    assert "31" in shown
+    job = JobView(id="7", kind="experiment", owner="ada", state="ACTIVE", order=1, priority=42, slots_held=1)
+    master.whys["7"] = JobWhy(job=job, idle=master.idle[1:])
+    assert det("job", "why", "7").stdout.splitlines() == [
+        "Trial 31 of experiment 7 holds 1 slot, 0 % for 41m 05s.",
+        "No task of experiment 7 waits: it holds 1 slot.",
+    ]
 
 
 def test_describe(master, det, det_json) -> None:

@@ -86,7 +86,7 @@ def test_a_card_has_what_was_recorded(version: VersionView, contents: Contents) 
             "Searched by: accuracy; larger is better",
             "sha256:" + "cd" * 32,
             "sha256:" + "ef" * 32,
-            "validation.accuracy",
+            "training.loss",
             "0.9375",
             "net.width",
             "2.13.0+cpu",
@@ -128,13 +128,19 @@ def test_a_card_begins_with_the_block_that_the_hub_reads(version: VersionView, c
         "language": ["en", "de"],
         "tags": ["detlab", "digits"],
         "datasets": ["digits-v3"],
-        "metrics": ["accuracy", "training.loss", "validation.accuracy"],
+        "metrics": ["accuracy", "training.loss"],
     }
     (result,) = index[0]["results"]
     assert index[0]["name"] == "digits"
     assert result["task"] == {"type": "image-classification"}
     assert result["dataset"] == {"type": "digits-v3", "name": "digits-v3"}
     assert {"type": "accuracy", "name": "accuracy", "value": 0.9375} in result["metrics"]
+
+
+def test_a_metric_of_the_validation_stands_once(version: VersionView, contents: Contents) -> None:
+    card = model_card(version, contents)
+    assert card.count("accuracy | ") == 1
+    assert "validation" not in card.split("## How to load it")[0].split("## Metrics")[1]
 
 
 def test_the_block_invents_no_results(contents: Contents) -> None:

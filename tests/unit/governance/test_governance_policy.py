@@ -284,10 +284,8 @@ def test_the_block_as_the_master_writes_it_out_is_the_same_policy_and_plain_json
     assert "governance" not in resolve({key: value for key, value in raw.items() if key != "governance"})
 
 
-def test_a_config_may_ask_for_isolated_and_not_for_dp_yet():
+def test_a_config_may_ask_for_isolated():
     raw = {"searcher": {"name": "single", "metric": "loss"}, "entrypoint": "python3 t.py"}
-    for level, refused in (("isolated", False), ("dp", True)):
-        rules = {"source": "web", "layers": "head", "scale": 1, "level": level}
-        config = ExperimentConfig.model_validate(resolve({**raw, "governance": block(rules)}))
-        found = errors_of(unsupported_keys(config))
-        assert bool(found) == refused, found
+    rules = {"source": "web", "layers": "head", "scale": 1, "level": "isolated"}
+    config = ExperimentConfig.model_validate(resolve({**raw, "governance": block(rules)}))
+    assert not errors_of(unsupported_keys(config))

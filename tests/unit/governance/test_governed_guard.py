@@ -194,10 +194,12 @@ def test_layers_that_cannot_be_routed_are_refused_unless_all_may_train_them():
     Governed(plan_for(model), [model])
 
 
-@pytest.mark.parametrize(("level", "code"), [("dp", "LEVEL")])
-def test_a_level_that_is_not_there_yet_is_refused(level, code):
-    with refused(code):
-        governed_model(Body, {**CLOSED, "level": level})
+def test_a_loop_of_ones_own_is_not_at_the_level_dp():
+    numbers = {"max_grad_norm": 1.0, "target_epsilon": 8.0, "delta": 1e-5}
+    model = Body()
+    block = {"sources": [{"name": "web"}], "rules": [rule("*", ".*", 1.0)], "level": "dp", "dp": numbers}
+    with refused("LEVEL: the level 'dp' is enforced by a PyTorchTrial alone"):
+        Governed(compile_policy(Policy.of(block), parameters_of_models([model])), [model])
 
 
 def test_batch_norm_is_refused():

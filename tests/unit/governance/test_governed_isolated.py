@@ -345,6 +345,15 @@ def test_what_cannot_be_taken_out_is_refused_and_nothing_is_changed(tmp_path):
     assert (unfinished / "model_0.safetensors").read_bytes() == before
 
 
+def test_what_was_direct_is_not_said_to_have_been_trained_under_another_matrix() -> None:
+    direct = plan_for(Adapted(), rule("partner", ".*", 1.0)).matrix
+    with pytest.raises(GovernanceError) as refused:
+        own_parameters("partner", [direct])
+    assert "at the level direct" in str(refused.value)
+    assert "another matrix" not in str(refused.value)
+    assert "kept apart from the first step on" in str(refused.value.hint)
+
+
 def test_the_ledger_says_what_a_source_alone_has_trained():
     matrix = plan_for(Adapted(), *ISOLATED).matrix
     body = {"s_hash": matrix.s_hash, "counts": {"partner": 3, "trusted": 4, "web": 0}}

@@ -45,6 +45,7 @@ MAKES_CONNECTIONS = {
     "embedded/hubapi.py": "the Hub of `det up`, on loopback",
     "embedded/master.py": "the master of `det up`, on loopback",
     "services/base/outgoing.py": "the one client for all other servers",
+    "services/notify/smtp.py": "the operator's mail server, at the operator's address",
     "services/usertasks/hub_client.py": "the Hub's API, at the operator's address",
     "spawners/allocation.py": "in the Hub: a server at the address of its node, which the agent says; status only",
     "spawners/client.py": "in the Hub: the master",

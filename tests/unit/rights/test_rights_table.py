@@ -65,6 +65,7 @@ user             read  read  read  -      -      -       -        -        -    
 quota            own   -     -     -      read   -       -        -        -      -       -      -    -    -
 webhook          own   own   read  -      -      -       -        -        -      -       -      -    -    -
 alert rule       own   own   read  -      -      -       -        -        -      -       -      -    -    -
+schedule         own   own   read  -      -      -       -        -        -      -       -      -    -    -
 agent            own   -     -     -      -      -       -        -        -      -       -      -    -    read
 cluster          own   -     -     -      -      -       -        -        -      -       -      -    -    read
 administration   own   -     -     -      -      -       -        -        -      -       -      -    -    -

@@ -43,8 +43,8 @@ class Knows:
             return "kept"
         return "never" if one.uuid in self.never or any(owner == OWNER for owner, _ in one.marks) else "unknown"
 
-    def expected(self, place: int) -> Iterable[str]:
-        return sorted(self.committed)
+    def expected(self, place: int) -> Iterable[tuple[str, int]]:
+        return [(uuid, 100 + len(b'{\n "steps_completed": 1\n}\n')) for uuid in sorted(self.committed)]
 
 
 class SomeUploads:
@@ -87,6 +87,20 @@ def publish(store: StorageManager, *, marked: bool = True) -> str:
 
 def looked(store: StorageManager, knows: Knows, *, repair: bool = False, uploads: Any = None) -> Any:
     return check(store, "here", 0, knows, uploads, repair=repair, say=lambda text: None)
+
+
+def test_a_committed_checkpoint_that_has_lost_a_file_is_damaged(store: StorageManager, block: dict[str, Any]) -> None:
+    knows = Knows()
+    whole, broken = publish(store, marked=False), publish(store, marked=False)
+    knows.committed = {whole, broken}
+    assert looked(store, knows).damaged_count == 0
+    root = Path(block.get("container_path") or block["url"].removeprefix("file://"))
+    (lost,) = root.rglob(f"{broken}/model.pt")
+    lost.write_bytes(b"x" * 99)
+    assert looked(store, knows).damaged == [broken]
+    lost.unlink()
+    found = looked(store, knows, repair=True)
+    assert (found.damaged, found.damaged_count, found.missing_count, found.repaired) == ([broken], 1, 0, 0)
 
 
 def test_all_kinds_are_found_summed_and_repaired_and_nothing_else(store: StorageManager) -> None:

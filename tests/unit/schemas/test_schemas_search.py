@@ -424,3 +424,22 @@ def test_a_similar_word_is_looked_for_among_words_that_people_misspell() -> None
     assert closest(longest, [longest + "m"]) is None
     assert closest(longest + "m", [longest]) is None
     assert closest("loss", [*(f"name {number}" for number in range(MOST_NAMES)), "losss"]) is None
+
+
+@pytest.mark.parametrize("name", ["acc", "val_accuracy", "validation.f1", "top5_acc", "test-AUC"])
+def test_a_metric_of_which_more_is_better_is_not_minimized_in_silence(name: str) -> None:
+    def told(**searcher: Any) -> dict[str, str]:
+        return warnings({**GOOD, "searcher": {**GOOD["searcher"], **searcher}})
+
+    assert f"the search minimizes {name!r}" in told(metric=name)["searcher.smaller_is_better"]
+    assert "searcher.smaller_is_better" not in told(metric=name, smaller_is_better=True)
+    assert "searcher.smaller_is_better" not in told(metric=name, smaller_is_better=False)
+    several = [{"name": "loss"}, {"name": name}]
+    assert "searcher.metrics[1].smaller_is_better" in told(metrics=several)
+
+
+@pytest.mark.parametrize(
+    "name", ["loss", "1 - accuracy", "accuracy_error", "neg_f1", "accepted", "recall_loss", "faces"]
+)
+def test_other_metrics_are_minimized_without_a_word(name: str) -> None:
+    assert "searcher.smaller_is_better" not in warnings({**GOOD, "searcher": {**GOOD["searcher"], "metric": name}})

@@ -7,10 +7,24 @@ import math
 import random
 from collections.abc import Iterable
 from time import process_time
+from typing import Any
 
 import pytest
 
 from detlab.schemas import expconf
+from detlab_hub.core.searchers import (
+    RULES,
+    CreateTrial,
+    PauseTrial,
+    ResumeTrial,
+    Started,
+    StopTrial,
+    TrialExited,
+    TrialExitedEarly,
+    ValidationReported,
+    make_searcher,
+)
+from detlab_hub.core.searchers.events import COUNTED, StopRequested
 from detlab_hub.core.stopping.comparing import CurveForecast, Median, Percentile, forecast
 from detlab_hub.core.stopping.folds import EXACT, MOST, Wilcoxon, worse_by_chance
 from detlab_hub.core.stopping.policies import Divergence, NoImprovement, Threshold, WallClock
@@ -203,3 +217,72 @@ def test_a_trial_that_reports_folds_for_ever_costs_little() -> None:
             policy.reported(report(fold * 0.5 + (fold % 7) * (trial == "second"), trial=trial, time=fold))
     assert process_time() - begun < 10
     assert all(len(folds) == MOST for folds in policy._folds.values())
+
+
+RUNGS = {"metric": "loss", "max_trials": 6, "max_time": 12, "time_metric": "epochs", "max_concurrent_trials": 2}
+FAMILY = [
+    {"name": "asha", **RUNGS, "variant": "promotion"},
+    {"name": "asha", **RUNGS, "variant": "stopping"},
+    {"name": "adaptive_asha", **RUNGS, "max_rungs": 2},
+    {"name": "asha", **RUNGS, "seeds": 2, "max_concurrent_trials": 4},
+]
+LINE = {"lr": {"type": "double", "minval": 0.0, "maxval": 1.0}}
+
+
+class Trained:
+    """A search whose trials report each epoch, and every other of which (of points) diverges at once."""
+
+    def __init__(self, config: dict[str, Any], ends: str, rules: int = RULES) -> None:
+        stopping = [{"name": "divergence"}] if ends == "policy" else []
+        self.search = make_searcher(config, LINE, 3, stopping=stopping, rules=rules)
+        self.seeds = config.get("seeds", 1)
+        self.epochs: dict[str, int] = {}
+        self.running: list[str] = []
+        self.hparams: dict[str, float] = {}
+        self.tell(Started(rules))
+        while self.running:
+            self.train(self.running[0], ends)
+
+    def train(self, name: str, ends: str) -> None:
+        epoch = self.epochs[name] = self.epochs[name] + 1
+        diverges = list(self.epochs).index(name) // self.seeds % 2 == 0
+        if diverges and ends == "user":
+            self.tell(StopRequested(name))
+        elif diverges and ends == "error":
+            self.tell(TrialExitedEarly(name, "errored"))
+            self.leave(name)
+        else:
+            loss = math.nan if diverges else self.hparams[name] / epoch
+            self.tell(ValidationReported(name, loss, float(epoch)))
+        if name in self.running and epoch == 12:
+            self.leave(name)
+
+    def leave(self, name: str) -> None:
+        self.running.remove(name)
+        self.tell(TrialExited(name))
+
+    def tell(self, event: Any) -> None:
+        for one in self.search.step(event):
+            if isinstance(one, CreateTrial):
+                self.epochs[one.request_id], self.hparams[one.request_id] = 0, one.hparams["lr"]
+                self.running.append(one.request_id)
+            elif isinstance(one, ResumeTrial):
+                self.running.append(one.request_id)
+            elif isinstance(one, StopTrial) and one.request_id in self.epochs:
+                if one.request_id in self.running:
+                    self.leave(one.request_id)
+                else:
+                    self.tell(TrialExited(one.request_id))
+            elif isinstance(one, PauseTrial):
+                self.running.remove(one.request_id)
+
+
+@pytest.mark.parametrize("ends", ["policy", "user", "error"])
+@pytest.mark.parametrize("config", FAMILY, ids=lambda one: f"{one['name']}-{one.get('variant', '')}")
+def test_a_trial_that_is_stopped_on_its_way_to_a_rung_counts_there(config: dict[str, Any], ends: str) -> None:
+    trained = Trained(config, ends)
+    assert max(trained.epochs.values()) == 12, "the others waited for results of trials that had been stopped"
+
+
+def test_journals_of_earlier_rules_do_not_count_trials_that_a_policy_stopped() -> None:
+    assert max(Trained(FAMILY[0], "policy", COUNTED - 1).epochs.values()) < 12

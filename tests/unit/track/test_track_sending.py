@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from track_doubles import GONE, KeptMaster, records_of
 
 from detlab.errors import AuthError, ConfigError, DetlabError, Problem
 from detlab.media import Image
-from detlab.track.folder import RunFolder, waiting_media
+from detlab.schemas.wire.runs import RunView
+from detlab.track.folder import RunDescription, RunFolder, waiting_media
 from detlab.track.records import RunSpool, has_ended
 from detlab.track.sending import BEAT_SECONDS, DIED, RunDelivery, note_death, sync_folder
 from detlab.track.this_run import Run
@@ -57,6 +59,55 @@ def test_a_folder_sent_twice_is_there_once(make_run: Callable[..., Run], kept_ma
     run.log({"loss": 1.0})
     assert sync_folder(folder_of(run), kept_master).sent == 1
     assert seqs(kept_master) == list(range(1, 2502))
+
+
+def _known(began: float, ended: float | None, status: Any = "FINISHED") -> RunView:
+    return RunView(id="a" * 32, key="exp1", status=status, started_at=began, ended_at=ended)
+
+
+def _ended(tmp_path: Path, key: str = "exp1", **more: Any) -> RunFolder:
+    """Return the folder of a run that has just ended."""
+    folder = RunFolder.made(tmp_path / "detlab-runs", RunDescription(key, started=time.time(), **more))
+    run = Run(folder, key, writer=folder.new_writer(), mode="offline")
+    run.log({"loss": 1.0})
+    run.finish()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("others", "key"),
+    [
+        ({"exp1": (-60, -2)}, "exp1-2"),
+        ({"exp1": (60, 90)}, "exp1-2"),
+        ({"exp1": (-60, -30), "exp1-2": (-20, -2)}, "exp1-3"),
+        ({"exp1": (-60, 2)}, "exp1"),  # a process of the same run, on another machine
+        ({"exp1": (-60, None)}, "exp1"),
+        ({}, "exp1"),
+    ],
+)
+def test_a_run_of_the_same_id_in_another_folder_that_does_not_overlap_is_another_one(
+    tmp_path: Path, kept_master: KeptMaster, others: dict[str, tuple[int, int | None]], key: str
+) -> None:
+    folder = _ended(tmp_path)
+    now = folder.run.started
+    for name, (began, ended) in others.items():
+        kept_master.known[name] = (
+            _known(now + began, None, "RUNNING") if ended is None else _known(now + began, now + ended)
+        )
+    sync_folder(folder, kept_master)
+    assert {one.key for one in kept_master.begun} == {key}
+    kept_master.known[key] = _known(now, now + 1)
+    sync_folder(folder, kept_master)
+    assert {one.key for one in kept_master.begun} == {key}, "again it is the same"
+
+
+@pytest.mark.parametrize(("key", "joins"), [("exp1", True), ("0123456789abcdef" * 2, False)])
+def test_a_run_that_is_resumed_or_has_a_drawn_id_goes_on_from_any_folder(
+    tmp_path: Path, kept_master: KeptMaster, key: str, joins: bool
+) -> None:
+    kept_master.known = {key: _known(1.0, 2.0)}
+    sync_folder(_ended(tmp_path, key, joins=joins), kept_master)
+    assert {one.key for one in kept_master.begun} == {key}
 
 
 def test_what_was_written_is_what_is_sent(make_run: Callable[..., Run], kept_master: KeptMaster) -> None:

@@ -34,6 +34,8 @@ class KeptMaster:
     uses: list[tuple[str, int, int]] = field(default_factory=list)
     artifact_answer: DetlabError | None = None
     """To each artifact, instead of taking it."""
+    known: dict[str, RunView] = field(default_factory=dict)
+    """Runs of before, by key."""
     media: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
     no_media: DetlabError | None = None
 
@@ -43,6 +45,11 @@ class KeptMaster:
         self.begun.append(wanted)
         acked = self._acked(str(wanted.writer))
         return RunBegun(run=RunView(id="f" * 32, name=wanted.name), acked=acked)
+
+    def find(self, key: str) -> RunView | None:
+        if self.away is not None:
+            raise self.away
+        return self.known.get(key)
 
     def send(self, run_id: str, writer: str, body: bytes) -> tuple[int, bytes]:
         if self.away is not None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from detlab_hub.core.tracking.writers import RunStanding, WriterFacts, WriterState, run_id_of_key, standing_of
+from detlab_hub.core.tracking.writers import (
+    RunStanding,
+    WriterFacts,
+    WriterState,
+    run_id_of_key,
+    run_ids_of_key,
+    standing_of,
+)
 
 OPEN, FINISHED, FAILED, KILLED, LOST = WriterState
 
@@ -42,3 +49,12 @@ def test_keys_of_two_users_never_meet() -> None:
     assert run_id_of_key("ada", "baseline") != run_id_of_key("ben", "baseline")
     assert run_id_of_key("a", "b:c") != run_id_of_key("a:b", "c")
     assert len(run_id_of_key("ada", "baseline")) == 32
+
+
+def test_an_id_begins_as_the_key_that_the_script_prints_and_runs_of_before_are_found() -> None:
+    key = "7551ee24" + "0" * 24
+    new, old = run_ids_of_key("ada", key)
+    assert new == run_id_of_key("ada", key)
+    assert new[:8] == key[:8] != old[:8]
+    assert new[8:] == old[8:] != run_id_of_key("ben", key)[8:]
+    assert run_ids_of_key("ada", "baseline") == (run_id_of_key("ada", "baseline"),)

@@ -77,3 +77,14 @@ def test_an_empty_figure_says_why_and_one_that_cannot_be_static_says_so() -> Non
     assert "No trials yet." in texts(drawn(viz.timeline(snapshot([]))))
     assert static.text(viz.timeline(snapshot([]))).splitlines()[-1] == "No trials yet."
     assert "This figure has no static picture." in texts(drawn(viz.parallel_coordinates(tried())))
+
+
+def test_each_panel_has_its_title_above_it() -> None:
+    """Pictures of several metrics did not say which is which."""
+    names = ["<b>loss</b>", "accuracy", "f1"]
+    root = drawn(viz.trial_metrics([reported(1, [1.0, 2.0], [1.0, 2.0], name) for name in names]))
+    titles = [one for one in root.iter("{http://www.w3.org/2000/svg}text") if one.text in names]
+    assert [one.text for one in titles] == sorted(names)
+    places = [(float(one.get("x", 0)), float(one.get("y", 0))) for one in titles]
+    assert places[0][1] == places[1][1] < places[2][1]
+    assert places[0][0] == places[2][0] < places[1][0]

@@ -30,6 +30,10 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answer)
         self.known: dict[str, dict[str, Any]] = {}
         self.asked: list[str] = []
+        self.users: dict[str, list[str]] = {}
+        """Groups by the names that `GET users/NAME` knows."""
+        self.there = True
+        """Whether it is a Hub at all."""
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -39,8 +43,16 @@ class _Answer(BaseHTTPRequestHandler):
         token = self.headers["Authorization"].removeprefix("token ")
         self.server.asked.append(token)
         model = self.server.known.get(token) if self.path == "/hub/api/user" else None
-        body = json.dumps(model or {"status": 403, "message": "Forbidden"}).encode()
-        self.send_response(200 if model else 403)
+        status = 200 if model else 403
+        name = self.path.removeprefix("/hub/api/users/")
+        if name != self.path and self.server.known:
+            groups = self.server.users.get(name)
+            model = None if groups is None else {"kind": "user", "name": name, "groups": groups}
+            status = 404 if groups is None else 200
+        if not self.server.there:
+            model, status = None, 404
+        body = json.dumps(model or {"status": status, "message": "Forbidden"}).encode()
+        self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -136,5 +148,22 @@ async def test_a_server_is_refused_for_what_the_hub_lacks_not_for_scopes(hub: Hu
         with pytest.raises(Unavailable, match="does not know the master's own token") as caught:
             await servers.running()
         assert "a full disk, perhaps" in (caught.value.hint or "")
+    finally:
+        await servers.close()
+
+
+async def test_groups_are_those_of_now_and_a_user_is_gone_only_if_the_hub_says_so(hub: Hub) -> None:
+    servers = HubServers(f"http://127.0.0.1:{hub.server_address[1]}/hub/api", OWN)
+    hub.users = {"ada": ["vision", "nlp"], "%40ben%2F..": []}
+    try:
+        assert await servers.groups_of("ada") == {"vision", "nlp"}
+        assert await servers.groups_of("@ben/..") == frozenset()
+        assert await servers.groups_of("nobody") is None
+        hub.there = False
+        with pytest.raises(Unavailable):
+            await servers.groups_of("ada")
+        hub.there, hub.known = True, {}
+        with pytest.raises(Unavailable):
+            await servers.groups_of("ada")
     finally:
         await servers.close()

@@ -139,7 +139,15 @@ def test_only_health_style_and_login_are_public() -> None:
         for verb in served_verbs(handler)
         if Scope.PUBLIC in getattr(operation_of(handler, verb), "scopes", ())
     }
-    assert public == {"health", "oauth_callback", "static/{asset_name}", "mlflow/", "mlflow/health", "mlflow/version"}
+    assert public == {
+        "health",
+        "ready",
+        "oauth_callback",
+        "static/{asset_name}",
+        "mlflow/",
+        "mlflow/health",
+        "mlflow/version",
+    }
 
 
 READ_BY_BOTH = {

@@ -121,8 +121,11 @@ def _show_idle(idle: Sequence[IdleGpuView]) -> None:
     """Print who holds GPUs that do nothing."""
     if idle:
         say("\nGPUs at 0 %:")
-        rows = [(one.user, one.experiment_id, one.trial_id, one.slots, moment(one.since)) for one in idle]
-        table(("User", "Experiment", "Trial", "Slots", "Since"), rows, right=("Experiment", "Trial", "Slots"))
+        jobs = [one.task_id or one.experiment_id for one in idle]
+        rows = [
+            (one.user, job, one.trial_id, one.slots, moment(one.since)) for job, one in zip(jobs, idle, strict=True)
+        ]
+        table(("User", "Job", "Trial", "Slots", "Since"), rows, right=("Trial", "Slots"))
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})

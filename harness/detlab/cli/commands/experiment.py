@@ -345,7 +345,7 @@ def _describe(item: Experiment) -> None:
             ("trials", "evaluated by hand: det search ask" if view.unmanaged else None),
             ("progress", f"{view.progress:.0%}, {progress_line(view)}"),
             ("budget", budgets_left(view.budgets)),
-            ("cost so far", None if view.cost is None else f"{view.cost:.2f}"),
+            ("cost so far", None if view.cost is None else f"{view.cost:.2f} {view.currency}".rstrip()),
             ("best", best),
             ("best point", _best_point(view, trials)),
             ("created", moment(view.created_at)),

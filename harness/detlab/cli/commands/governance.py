@@ -15,6 +15,7 @@ import click
 
 from detlab.cli.commands.registry.ablate import ablate
 from detlab.cli.commands.registry.evidence import keys, verify, who
+from detlab.cli.commands.registry.replay import replay
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.printing import table
 from detlab.errors import DetlabError
@@ -211,5 +212,5 @@ def _one_of(value: Any) -> Any:
     return value.get("base", 10) ** least if value["type"] == "log" and isinstance(least, int | float) else least
 
 
-for one in (ablate, keys, verify, who):
+for one in (ablate, keys, replay, verify, who):
     governance.add_command(one)

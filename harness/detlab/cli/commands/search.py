@@ -199,7 +199,12 @@ def bounds(invocation: Invocation, experiment_id: int, file: Path) -> None:
     block = given.get("hyperparameters", given) if isinstance(given, dict) else None
     if not isinstance(block, dict):
         raise click.BadParameter(f"{file} has no hyperparameters")
-    _steer(invocation, experiment_id, "further trials have the new bounds", lambda item: item.edit_bounds(block))
+    _steer(
+        invocation,
+        experiment_id,
+        "further trials have the new bounds; those that are made already keep theirs",
+        lambda item: item.edit_bounds(block),
+    )
 
 
 @search.command()

@@ -11,7 +11,7 @@ from detlab.cli.commands.download import check_metric, fetch, metric_options
 from detlab.cli.commands.experiment import tell_trials, trial_order
 from detlab.cli.commands.experiments.media import media
 from detlab.cli.commands.finding.finding import filter_option, search
-from detlab.cli.commands.trial_bundle import support_bundle
+from detlab.cli.commands.master.support import trial_bundle
 from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
@@ -41,7 +41,7 @@ def trial() -> None:
 
 
 trial.add_command(search)
-trial.add_command(support_bundle)
+trial.add_command(trial_bundle)
 trial.add_command(media)
 
 

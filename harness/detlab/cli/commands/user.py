@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import getpass
 import sys
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import clean, facts, moment, note, say, say_json, table
+from detlab.cli.output.printing import Shown, clean, facts, moment, note, say, say_json, table
 from detlab.errors import DetlabError
 
 if TYPE_CHECKING:
@@ -55,10 +57,16 @@ def list_users(invocation: Invocation) -> None:
         say_json([{name: one.get(name) for name in ("name", "admin", "groups", "last_activity")} for one in found])
         return
     rows = [
-        (one["name"], "yes" if one.get("admin") else "", ", ".join(one.get("groups") or ()), one.get("last_activity"))
+        (one["name"], "yes" if one.get("admin") else "", ", ".join(one.get("groups") or ()), _seen(one))
         for one in found
     ]
     table(("User", "Admin", "Groups", "Last seen"), rows)
+
+
+def _seen(one: Mapping[str, Any]) -> Shown:
+    """Return when a user was last seen: the Hub says it in ISO 8601 and UTC."""
+    text = one.get("last_activity")
+    return moment(datetime.fromisoformat(text).timestamp() if text else None)
 
 
 @user.command(name="create")

@@ -1,17 +1,18 @@
-"""The part of the asynchronous client for what people are told: alerts, their rules, webhooks."""
+"""The part of the asynchronous client for what people are told: alerts, their rules, e-mail, webhooks."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from detlab.client.operations.notify import alerts, webhooks
+from detlab.client.operations.notify import alerts, emails, webhooks
 from detlab.client.transport.session import AsyncSession
 from detlab.schemas.wire.notify.alerts import AlertRuleView, AlertView, RuleKind
+from detlab.schemas.wire.notify.emails import EmailView
 from detlab.schemas.wire.notify.webhooks import WebhookCallView, WebhookFormat, WebhookView
 
 
 class AsyncAlertCalls:
-    """Alerts, their rules, and webhooks of the user who is logged in."""
+    """Alerts, their rules, the address for e-mail, and webhooks of the user who is logged in."""
 
     session: AsyncSession
 
@@ -43,6 +44,7 @@ class AsyncAlertCalls:
         project: str | int | None = None,
         bell: bool = True,
         webhook: int | None = None,
+        email: bool = False,
     ) -> AlertRuleView:
         """Be told when something happens to experiments that you may read.
 
@@ -56,16 +58,48 @@ class AsyncAlertCalls:
             project: Only what lies in this project of it, or of your personal one. None of the three: all of your own.
             bell: Whether it is new in your list of alerts.
             webhook: The id of a webhook of yours that is called, too.
+            email: Whether it is sent to your confirmed address, too.
 
         Raises:
+            Conflict: You have no confirmed address, or too many rules.
             NotFound: There is no such experiment, workspace, project or webhook for you.
         """
         where = {"workspace": _text(workspace), "project": _text(project), "experiment_id": experiment}
-        return await self.session.run(alerts.set_alert_rule(kind, amount, bell=bell, webhook=webhook, **where))
+        return await self.session.run(
+            alerts.set_alert_rule(kind, amount, bell=bell, webhook=webhook, email=email, **where)
+        )
 
     async def remove_alert_rule(self, rule: int) -> AlertRuleView:
         """Remove a rule; return it as it was."""
         return await self.session.run(alerts.remove_alert_rule(rule))
+
+    async def get_alert_email(self, user: str | None = None) -> EmailView:
+        """Return where you have alerts sent by e-mail; as an administrator, where a user has."""
+        return await self.session.run(emails.email(user))
+
+    async def set_alert_email(self, address: str, user: str | None = None) -> EmailView:
+        """Have a code sent to an address of yours, which `confirm_alert_email` takes.
+
+        Args:
+            address: Where alerts are to be sent.
+            user: As an administrator: whose address it is. It is set without a code.
+
+        Raises:
+            Conflict: This cluster sends no e-mail, or too many codes were asked for today.
+        """
+        return await self.session.run(emails.set_email(address, user))
+
+    async def confirm_alert_email(self, code: str) -> EmailView:
+        """Confirm your address by the code that came there.
+
+        Raises:
+            Conflict: It is not the code, or is too old; after five wrong ones it is void.
+        """
+        return await self.session.run(emails.confirm_email(code))
+
+    async def remove_alert_email(self, user: str | None = None) -> EmailView:
+        """Have no alerts sent by e-mail any more; as an administrator, those of a user."""
+        return await self.session.run(emails.remove_email(user))
 
     async def list_webhooks(self) -> list[WebhookView]:
         """Return your webhooks, the oldest first."""

@@ -1,9 +1,12 @@
-"""The part of the asynchronous client that finds trials and experiments, and keeps views."""
+"""The part of the asynchronous client that finds trials and experiments, compares and reports them, and keeps views."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Collection
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from detlab.client.operations import finding, saved_views
 from detlab.client.operations.runs import comparison
@@ -13,6 +16,9 @@ from detlab.client.transport.session import AsyncSession
 from detlab.schemas.wire.comparison import CodeComparison, ComparedSeries, RunComparison
 from detlab.schemas.wire.finding import Completions, FilteredTable, FoundTrials
 from detlab.schemas.wire.saved_views import SavedView
+
+if TYPE_CHECKING:
+    from detlab.reports import WrittenReport
 
 
 class AsyncFindingCalls:
@@ -126,6 +132,52 @@ class AsyncFindingCalls:
     async def compare_code(self, *experiments: int, trials: Collection[int] = ()) -> CodeComparison:
         """Return the files of the code that are not the same in all runs, with the lines that differ."""
         return await self.session.run(comparison.code(experiments, trials))
+
+    async def report(
+        self,
+        path: str | Path = "report.html",
+        *,
+        project: str = "",
+        experiments: Collection[int] = (),
+        runs: Collection[str] | str = (),
+        filter: str = "",  # noqa: A002  (its name in requests)
+        title: str = "",
+        notes: str = "",
+        notes_file: str = "",
+        limit: int = 200,
+    ) -> WrittenReport:
+        """Write a report: a snapshot of experiments and runs, which opens without a cluster.
+
+        Tables, learning curves, configs, digests of code and checkpoints, registered models, artifacts, the newest
+        pictures, and the commands that make all of it again. A file that is there is replaced.
+
+        Args:
+            path: A page, `.html`, or a notebook, `.ipynb`.
+            project: Of this project: `NAME` of your personal workspace, `WORKSPACE/NAME` or `OWNER/WORKSPACE/NAME`.
+            experiments: These experiments, beside.
+            runs: These runs that no cluster started, beside: their ids, or keys of your own.
+            filter: Experiments that fulfil it, of the project or of all; then no runs but those that are named.
+            title: Its title; default the project's name.
+            notes: Markdown that stands at its top.
+            notes_file: Name of the file that has them, for the command in the report that makes it again.
+            limit: Experiments of the project or the filter, and runs: the newest, 200 at most of each.
+
+        Raises:
+            ValueError: The name of the file ends otherwise.
+            ConfigError: Nothing is named, or the filter cannot be read.
+            NotFound: Something that is named is not there, or not yours to see.
+            DetlabError: The file cannot be written.
+        """
+        from detlab.client.operations.runs.reporting import ReportRequest, report_facts
+        from detlab.reports import check_form, write_report
+
+        target = Path(path)
+        check_form(target)
+        ids, names = tuple(several(experiments) or ()), tuple(several(runs) or ())
+        wanted = ReportRequest(project, ids, names, filter, title, notes, limit)
+        where, command = self.session.address.url, wanted.command(str(path), notes_file)
+        facts = await self.session.run(report_facts(wanted, address=where, now=time.time(), command=command))
+        return await asyncio.to_thread(write_report, facts, target)
 
     async def list_saved_views(self, table: FilteredTable | None = None) -> list[SavedView]:
         """Return your saved views and those of projects that you may read, of one table or of all."""

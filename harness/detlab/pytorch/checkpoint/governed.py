@@ -11,12 +11,11 @@ from detlab import core
 from detlab.core.checkpoint import evidence
 from detlab.errors import CheckpointError, CheckpointMissing, DetlabError
 from detlab.governance import GovernanceError, Refusal
-from detlab.governance.attestation import loaded_code
+from detlab.governance.attestation import enforced, loaded_code
 from detlab.pytorch.checkpoint.manager import RestoredCheckpoint
 from detlab.pytorch.governance.preflight import PreflightResult
 from detlab.pytorch.governance.trial import missing_state
 from detlab.schemas.wire.governance.attestation import PreflightReport
-from detlab.schemas.wire.governance.capabilities import ENFORCED
 from detlab.schemas.wire.governance.evidence import RefusalView
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def _report(told: Sequence[tuple[str, PreflightResult]]) -> PreflightReport:
     return PreflightReport(
         version=version("detlab"),
         code=sorted({code for code, _ in told})[:64],
-        enforces=sorted(ENFORCED),
+        enforces=sorted(enforced()),
         layers=worst.tried,
         untried=worst.untried,
         refusals=[RefusalView(code=one.code, message=one.message[:1000]) for one in worst.refusals[:20]],

@@ -366,6 +366,7 @@ class Checkpointing:
                 "progress": dataclasses.asdict(self._progress),
                 "stream": stream.state_dict(),
                 "canaries": context._canary_secret(),
+                "privacy": context._privacy_state(),
             },
         }
 

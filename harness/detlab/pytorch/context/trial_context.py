@@ -19,11 +19,11 @@ from detlab.pytorch.context.wrapped_state import WrappedState
 from detlab.pytorch.data.loader import to_device
 from detlab.pytorch.errors import TrainerError
 from detlab.pytorch.governance.planting import LossesRead
+from detlab.pytorch.governance.private_data import strategy_under
 from detlab.pytorch.governance.trial import GovernedTrial, governed_by
 from detlab.pytorch.metrics.reducer import _PyTorchReducerContext
 from detlab.pytorch.parallel import amp
 from detlab.pytorch.parallel.optimizer_step import OptimizerFacts, drop_gradients
-from detlab.pytorch.parallel.strategy import choose_strategy
 from detlab.pytorch.parallel.unwrapping import check_model
 
 
@@ -88,7 +88,8 @@ class PyTorchTrialContext(TrialInformation, TrainingPosition, WrappedState, Gove
         self.distributed = core_context.distributed
         self.n_gpus = num_gpus
         self.device = choose_device(num_gpus, self.distributed)
-        WrappedState.__init__(self, aggregation_frequency, choose_strategy(strategy, self.device, self.distributed))
+        chosen = strategy_under(exp_conf, strategy, self.device, self.distributed)
+        WrappedState.__init__(self, aggregation_frequency, chosen)
         _PyTorchReducerContext.__init__(self, core_context.distributed.allgather)
         self._managed_training = managed_training
         self._debug_enabled = debug_enabled

@@ -85,6 +85,7 @@ class DataLoader:
         self.persistent_workers = persistent_workers
         self.collate_fn = torch.utils.data.default_collate if collate_fn is None else collate_fn
         self.drop_last = drop_last
+        self._sample_rate: float | None = None  # of the trainer's copy at the level dp
         if batch_sampler is None:
             self.sampler = _default_sampler(dataset, shuffle, generator) if sampler is None else sampler
             self.batch_size = batch_size

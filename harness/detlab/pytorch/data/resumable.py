@@ -22,6 +22,7 @@ from detlab.pytorch.data.epoch import (
 )
 from detlab.pytorch.data.fetch import BatchFeed
 from detlab.pytorch.data.loader import DataLoader
+from detlab.pytorch.data.poisson import Drawn
 from detlab.pytorch.data.sources import (
     EMPTY_HINT,
     TRAINING_BUILDER,
@@ -106,7 +107,9 @@ class TrainingStream:
         self._seed = seed
         self._size = size
         self._source: SampleSource
-        if isinstance(loader, DataLoader):
+        if isinstance(loader, DataLoader) and loader._sample_rate is not None:
+            self._source = Drawn(loader, rank, size, seed)
+        elif isinstance(loader, DataLoader):
             self._source = Sampled(loader, rank, size, seed)
         else:
             self._source = Foreign(loader, size, seed)

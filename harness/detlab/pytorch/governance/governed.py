@@ -63,12 +63,15 @@ class Governed:
             is over (REVOKED), or a layer with different factors cannot be routed (ENGINE). All is listed.
     """
 
+    levels = frozenset({"direct", "isolated"})
+    """What it can hold."""
+
     def __init__(self, plan: Plan, models: Sequence[Any]) -> None:
         models = [bare(model) for model in models]
         parameters = _tensors(models)
         problems = [*_fits(plan, parameters), *plan.policy.expired(datetime.datetime.now(datetime.UTC).date())]
-        levels = {level for row in plan.levels for level in row} - {"direct", "isolated"}
-        problems += [Refusal("LEVEL", f"the level {level!r} cannot be enforced yet") for level in sorted(levels)]
+        levels = {level for row in plan.levels for level in row} - self.levels
+        problems += [Refusal("LEVEL", f"the level {level!r} is enforced by a PyTorchTrial alone") for level in levels]
         if problems:
             raise GovernanceError(problems)
         self.plan = plan
@@ -76,7 +79,7 @@ class Governed:
         self._parameters = parameters
         self._models = models
         self._router = Router(plan, parameters, self._device)
-        routed = route(models, self._router, parameters, plan.policy.engine)
+        routed = self._prepare(plan.policy.engine)
         self._isolated = close(models, self._router)
         self.meter = Meter(plan, self._device, routed)
         self._guard = GradientGuard(self._router, parameters, routed)
@@ -91,6 +94,10 @@ class Governed:
         self._first_size = 0
         self._step_counts = [0] * (len(plan.sources) + 1)
         self._stepped = True
+
+    def _prepare(self, engine: str) -> set[str]:
+        """Have layers route gradients; return the names of the parameters whose routed gradients are seen."""
+        return route(self._models, self._router, self._parameters, engine)
 
     def preflight(self) -> PreflightResult:
         """Try each routed layer on made-up inputs; nothing of the training changes. Before the first batch alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 from array import array
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -69,7 +70,12 @@ class SegmentRecorder:
         return found
 
     def segment(
-        self, step: int, counts: Sequence[int], orders: Sequence[dict[int, str] | None], saved: Sequence[str]
+        self,
+        step: int,
+        counts: Sequence[int],
+        orders: Sequence[dict[int, str] | None],
+        saved: Sequence[str],
+        device: Any = "cpu",
     ) -> dict[str, Any]:
         """Return the segment that ends here, for the metadata of a checkpoint.
 
@@ -78,6 +84,7 @@ class SegmentRecorder:
             counts: Samples of all ranks by row, since this process started.
             orders: `take_orders` of all ranks.
             saved: Committed checkpoints of this trial, newest first.
+            device: Of this rank.
         """
         before = self._counted or [0] * len(counts)
         new = [now - had for now, had in zip(counts, before, strict=True)]
@@ -93,13 +100,24 @@ class SegmentRecorder:
             world_size=len(orders),
             level=self._plan.policy.level,
             canaries=self.canaries,
-            versions={"torch": str(torch.__version__), "detlab": version("detlab")},
+            versions={"torch": str(torch.__version__), "detlab": version("detlab"), **computed_on(device)},
         )
         return made.model_dump(mode="json")
 
     def taken(self, step: int, counts: Sequence[int]) -> None:
         """Begin the next segment; all ranks call it."""
         self.first_step, self._counted = step, list(counts)
+
+
+def computed_on(device: Any) -> dict[str, str]:
+    """Return what decides how numbers are rounded: threads, the processor, and a GPU if there is one."""
+    found = {
+        "threads": str(torch.get_num_threads()),
+        "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+    }
+    if torch.device(device).type == "cuda":
+        found["gpu"] = f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda or torch.version.hip}"
+    return found
 
 
 def _joined(orders: Sequence[dict[int, str] | None]) -> list[EpochOrder]:

@@ -12,11 +12,15 @@ import torch
 from detlab.governance import GovernanceError, Policy, Refusal, compile_policy, source_lookup
 from detlab.pytorch.data.epoch import forked_rng
 from detlab.pytorch.data.loader import DataLoader, to_device
+from detlab.pytorch.data.poisson import steps_per_epoch
 from detlab.pytorch.governance.governed import Governed, parameters_of_models
 from detlab.pytorch.governance.planting import Canaries, LossesRead, numbers_of
+from detlab.pytorch.governance.private import PrivateTraining
+from detlab.pytorch.governance.private_data import drawn_from, shape_problems
 from detlab.pytorch.governance.recording import SegmentRecorder, roster_of
 from detlab.pytorch.governance.spread import MOST_SAMPLES, LayerSpread
 from detlab.pytorch.parallel.unwrapping import bare
+from detlab.pytorch.units import Due, Epoch
 
 
 def governed_by(config: Mapping[str, Any] | None, models: Sequence[Any]) -> Governed | None:
@@ -30,7 +34,7 @@ def governed_by(config: Mapping[str, Any] | None, models: Sequence[Any]) -> Gove
         return None
     kinds = [type(module).__name__ for model in models for module in bare(model).modules()]
     plan = compile_policy(Policy.of(block), parameters_of_models(models), kinds=kinds)
-    return Governed(plan, models)
+    return PrivateTraining(plan, models) if plan.policy.level == "dp" else Governed(plan, models)
 
 
 class GovernedTrial:
@@ -39,6 +43,7 @@ class GovernedTrial:
     _sample_ids: Any
     """Of `TrainingPosition`, the part beside this one."""
     device: Any
+    distributed: Any
     models: list[Any]
     optimizers: list[Any]
 
@@ -92,8 +97,8 @@ class GovernedTrial:
     def _begin_governed(self, epoch: int) -> None:
         if self._governed is not None:
             self._governed.begin(self.current_sources(), lent=self._sample_ids == [])
-        if self._recorder is not None:
-            self._recorder.batch(epoch, self._sample_ids)
+        if self._recorder is not None:  # under dp it is nobody's to know which samples a step has
+            self._recorder.batch(epoch, None if self._private is not None else self._sample_ids)
 
     def _end_governed(self) -> None:
         if self._governed is not None:
@@ -102,6 +107,51 @@ class GovernedTrial:
     def _governance_metrics(self) -> dict[str, Any]:
         """Return the `gov/` metrics of what was trained, none without a policy; all ranks call it."""
         return {} if self._governed is None else self._governed.metrics()
+
+    # --- differential privacy
+
+    @property
+    def _private(self) -> PrivateTraining | None:
+        return self._governed if isinstance(self._governed, PrivateTraining) else None
+
+    def _draw(self, loader: Any, due: Due, progress: Any, restored: Any) -> tuple[Any, int | None]:
+        """Return the training data as the level `dp` draws it, and after how many batches the budget is spent.
+
+        At another level the data stays as it is, and nothing ends the training.
+
+        Args:
+            loader: What the trial has built.
+            due: How long the training is.
+            progress: How far it is.
+            restored: The checkpoint that it goes on from, or None.
+
+        Raises:
+            GovernanceError: LEVEL, STATE: it cannot be trained so; all that the trial itself has to change is listed.
+        """
+        if (private := self._private) is None:
+            return loader, None
+        problems = shape_problems(self, loader)
+        if problems:
+            raise GovernanceError(problems, "this trial cannot be trained at the level dp:")
+        drawn = drawn_from(loader, self.distributed.size)
+        (optimizer,) = self.optimizers
+        again = restored is not None and restored.same_trial
+        done = progress.epochs_completed if isinstance(due.max_length, Epoch) else progress.steps_completed
+        each = steps_per_epoch(drawn._sample_rate) if isinstance(due.max_length, Epoch) else 1
+        length: Any = due.max_length.value
+        left = private.begin_training(
+            optimizer,
+            rate=drawn._sample_rate,
+            samples=len(drawn.dataset),
+            steps=max(1, (length - done) * each),
+            saved=None if restored is None else (restored.tree.get("trial_state") or {}).get("privacy"),
+            again=again,
+        )
+        return drawn, progress.steps_completed + left
+
+    def _privacy_state(self) -> dict[str, Any] | None:
+        """Return what a checkpoint keeps of the level `dp`."""
+        return None if self._private is None else self._private.state()
 
     # --- canaries
 
@@ -189,7 +239,9 @@ class GovernedTrial:
             return None
         counts = self._governed.meter.counts
         orders = distributed.gather(self._recorder.take_orders())
-        segment = None if orders is None else self._recorder.segment(step, counts, orders, saved)
+        segment = None if orders is None else self._recorder.segment(step, counts, orders, saved, self.device)
+        if segment is not None and self._private is not None:
+            segment["privacy"] = self._private.spent().model_dump(mode="json")
         self._recorder.taken(step, counts)
         return segment
 
@@ -209,6 +261,8 @@ def missing_state(tree: Mapping[str, Any], context: Any) -> list[Refusal]:
     listed = tree.get("ranks") or []
     if not listed or any(not isinstance(one, Mapping) or one.get("rng") is None for one in listed):
         lacks.append("the states of its random number generators")
+    if context._private is not None and not (tree.get("trial_state") or {}).get("privacy"):
+        lacks.append("what its privacy accountant has counted")
     if not (tree.get("trial_state") or {}).get("stream"):
         lacks.append("the place in its data")
     return [Refusal("STATE", f"the checkpoint has not {what}") for what in lacks]

@@ -20,6 +20,7 @@ def _not_huge(value: Any) -> Any:
 
 
 MOST_KEYS = 50_000
+Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 
 
 class EnrolRequest(Wire):
@@ -173,6 +174,9 @@ class Heartbeat(Wire):
     """From the master: a challenge that the agent answers with an attestation; "" for none."""
     attestation: Attestation | None = None
     """From the agent: the answer to the last challenge."""
+    gpus: Annotated[dict[str, Percent] | None, BeforeValidator(_not_huge)] = None
+    """From the agent: the greatest utilisation of each of its GPUs since its last report, by slot; one that is left out
+    could not be measured. None: this message says nothing of them."""
 
 
 class TaskStarted(Wire):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -109,6 +110,16 @@ class ModelView(Wire):
     workspace_id: int | None = None
     shortened: list[str] = []
     """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
+
+
+_VALIDATION = "validation."
+
+
+def untwinned(names: Iterable[str]) -> list[str]:
+    """Return names of metrics without those of the validation that are there without their group, too."""
+    listed = list(names)
+    known = set(listed)
+    return [name for name in listed if not (name.startswith(_VALIDATION) and name.removeprefix(_VALIDATION) in known)]
 
 
 class Lineage(Wire):

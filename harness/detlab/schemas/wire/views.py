@@ -229,6 +229,8 @@ class ExperimentView(Wire):
     cost: float | None = None
     """What its trials have cost so far, at the prices that stood when they got their slots; not in lists. null: no
     price."""
+    currency: str = ""
+    """What `cost` is in, as the administrator has named it."""
     search_task: str | None = None
     """The task that runs the class of a custom search, or ran it last."""
     warnings: list[str] = []

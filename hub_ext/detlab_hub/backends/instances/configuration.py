@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from detlab.schemas.expconf.blocks.environment import parse_size
-from detlab.schemas.wire.governance.capabilities import ENFORCED
+from detlab.schemas.wire.governance.capabilities import ENFORCED, LEVELS
 from detlab_hub.backends.instances.aws import AwsProvider, AwsSettings
 from detlab_hub.backends.instances.base import Provider
 from detlab_hub.backends.instances.determined_keys import common_names, names_of_ec2, refuse_what_is_not_here
@@ -218,7 +218,9 @@ def _divided(template: Agent, pool: PoolConfig) -> Agent:
     It will attest what this version of detlab enforces, so it is launched for that; what it then attests decides.
     """
     parts = pool.slots_per_device
-    enforces = pool.governance.enforced(ENFORCED, template.labels)
+    # Whether its image has Opacus is not known before: the pool's operator says so by naming the level.
+    private = (pool.governance.enforces or frozenset()) & {LEVELS["dp"]}
+    enforces = pool.governance.enforced(ENFORCED | private, template.labels)
     return replace(template, slots=template.slots * parts, memory=template.memory // parts, enforces=enforces)
 
 

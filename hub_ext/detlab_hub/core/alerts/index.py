@@ -50,6 +50,8 @@ class AlertSubject:
     workspace_id: int | None = None
     metric: str = ""
     smaller_is_better: bool = True
+    bounds: tuple[tuple[str, float, float], ...] = ()
+    """Of `searcher.constraints`: metric, smallest and largest value."""
 
 
 class RuleIndex:

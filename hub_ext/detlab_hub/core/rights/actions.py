@@ -117,6 +117,11 @@ class Action(StrEnum):
     TASK_START_SERVER = "task.start_server"
     TASK_KILL = "task.kill"
     TASK_MOVE = "task.move"
+    SCHEDULE_CREATE = "schedule.create"
+    SCHEDULE_PAUSE = "schedule.pause"
+    SCHEDULE_RESUME = "schedule.resume"
+    SCHEDULE_RUN = "schedule.run"
+    SCHEDULE_REMOVE = "schedule.remove"
     AGENT_ENROL = "agent.enrol"
     AGENT_RECORDS = "agent.records"
     ENROLMENT_CREATE = "enrolment.create"
@@ -131,6 +136,11 @@ class Action(StrEnum):
     ALERT_READ = "alert.read"
     ALERT_RULE_SET = "alert_rule.set"
     ALERT_RULE_REMOVE = "alert_rule.remove"
+    ALERT_EMAIL_SET = "alert_email.set"
+    ALERT_EMAIL_CONFIRM = "alert_email.confirm"
+    ALERT_EMAIL_REMOVE = "alert_email.remove"
+    ALERT_EMAIL_GIVE = "alert_email.give"
+    ALERT_EMAIL_TAKE = "alert_email.take"
     WEBHOOK_CREATE = "webhook.create"
     WEBHOOK_TEST = "webhook.test"
     WEBHOOK_DELETE = "webhook.delete"
@@ -181,6 +191,7 @@ _ANY_WRITER = PEOPLE | _TASK
 _NONE, _READ, _WRITE, _OWN = Right.NONE, Right.READ, Right.WRITE, Right.OWN
 _EXPERIMENT, _CHECKPOINT, _MODEL = (ObjectKind.EXPERIMENT,), (ObjectKind.CHECKPOINT,), (ObjectKind.MODEL,)
 _WORKSPACE, _ARTIFACT = (ObjectKind.WORKSPACE,), (ObjectKind.ARTIFACT,)
+_SCHEDULE = (ObjectKind.SCHEDULE,)
 
 ACTIONS: Mapping[Action, ActionRule] = {
     Action.EXPERIMENT_CREATE: ActionRule((), _NONE, PEOPLE, "submit an experiment"),
@@ -327,6 +338,11 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.TASK_MOVE: ActionRule(
         (ObjectKind.TASK_STATE,), _OWN, THEMSELVES, "move it to another project, whose members see its state"
     ),
+    Action.SCHEDULE_CREATE: ActionRule((), _NONE, THEMSELVES, "schedule notebook runs, which start as oneself"),
+    Action.SCHEDULE_PAUSE: ActionRule(_SCHEDULE, _OWN, THEMSELVES, "pause it: it starts nothing"),
+    Action.SCHEDULE_RESUME: ActionRule(_SCHEDULE, _OWN, THEMSELVES, "resume it"),
+    Action.SCHEDULE_RUN: ActionRule(_SCHEDULE, _OWN, THEMSELVES, "have it start a run of its owner's now"),
+    Action.SCHEDULE_REMOVE: ActionRule(_SCHEDULE, _OWN, THEMSELVES, "remove it; what it has started goes on"),
     Action.AGENT_ENROL: ActionRule((), _NONE, frozenset({CallerKind.ENROLMENT}), "get an agent's key"),
     Action.AGENT_RECORDS: ActionRule((), _NONE, frozenset({CallerKind.AGENT}), "deliver what its tasks have left"),
     Action.ENROLMENT_CREATE: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "make an enrolment token"),
@@ -341,6 +357,11 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.ALERT_READ: ActionRule((), _NONE, THEMSELVES, "mark one's own alerts as read"),
     Action.ALERT_RULE_SET: ActionRule((), _NONE, THEMSELVES, "make a rule by which one is told of what one may read"),
     Action.ALERT_RULE_REMOVE: ActionRule((ObjectKind.ALERT_RULE,), _OWN, THEMSELVES, "remove a rule for alerts"),
+    Action.ALERT_EMAIL_SET: ActionRule((), _NONE, THEMSELVES, "have a code sent to an address for one's own alerts"),
+    Action.ALERT_EMAIL_CONFIRM: ActionRule((), _NONE, THEMSELVES, "confirm that address by its code"),
+    Action.ALERT_EMAIL_REMOVE: ActionRule((), _NONE, THEMSELVES, "remove one's own address"),
+    Action.ALERT_EMAIL_GIVE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "set a user's address for alerts"),
+    Action.ALERT_EMAIL_TAKE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "remove a user's address for alerts"),
     Action.WEBHOOK_CREATE: ActionRule((), _NONE, THEMSELVES, "make a webhook"),
     Action.WEBHOOK_TEST: ActionRule((ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "have a call sent to it"),
     Action.WEBHOOK_DELETE: ActionRule((ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "delete it with its rules and calls"),

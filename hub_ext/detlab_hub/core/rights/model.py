@@ -91,6 +91,8 @@ class ObjectKind(StrEnum):
     WEBHOOK = "webhook"
     """An address that is told what its owner has rules for; its calls are made with the owner's rights."""
     ALERT_RULE = "alert rule"
+    SCHEDULE = "schedule"
+    """What runs later with its owner's rights."""
     AGENT = "agent"
     CLUSTER = "cluster"
     SITE = "administration"

@@ -114,6 +114,7 @@ TABLE: Mapping[ObjectKind, Mapping[CallerRelation, Right]] = {
     ObjectKind.QUOTA: {CallerRelation.ADMIN: _OWN, CallerRelation.READER: _READ},
     ObjectKind.WEBHOOK: {CallerRelation.ADMIN: _OWN, CallerRelation.OWNER: _OWN, CallerRelation.RUN: _READ},
     ObjectKind.ALERT_RULE: {CallerRelation.ADMIN: _OWN, CallerRelation.OWNER: _OWN, CallerRelation.RUN: _READ},
+    ObjectKind.SCHEDULE: {CallerRelation.ADMIN: _OWN, CallerRelation.OWNER: _OWN, CallerRelation.RUN: _READ},
     ObjectKind.AGENT: {CallerRelation.ADMIN: _OWN, CallerRelation.USER: _READ},
     ObjectKind.CLUSTER: {CallerRelation.ADMIN: _OWN, CallerRelation.USER: _READ},
     ObjectKind.SITE: {CallerRelation.ADMIN: _OWN},

@@ -43,7 +43,8 @@ class PoolConfig:
         task_container_defaults: Laid under the configs of what runs in it, as a part of a config.
         min_run: For shares of users: seconds that a task runs before its slots may be taken.
         evict_after: For shares of users: seconds that a task waits before it takes slots from others.
-        idle_gpu_warning: Seconds at 0 % after which owners of trials are told that their GPUs are idle; 0: never.
+        idle_gpu_warning: Seconds at 0 % after which owners are told that their GPUs are idle; 0: never.
+        idle_gpu_release: Seconds at 0 % after which they are released; 0: never.
         price: Of a slot for an hour, in the cluster's currency; it counts for what is assigned slots from then on.
     """
 
@@ -60,6 +61,7 @@ class PoolConfig:
     evict_after: float = EVICT_AFTER
     price: float = 0.0
     idle_gpu_warning: float = 0.0
+    idle_gpu_release: float = 0.0
 
     @property
     def by_users(self) -> bool:
@@ -159,6 +161,7 @@ def _read_pool(name: str, settings: Any, errors: list[str]) -> PoolConfig:
             shown = "" if reader is _container_defaults else f", not {value!r}"  # it may hold a password
             errors.append(f"pools[{name!r}][{key!r}]: {error}{shown}")
     errors += _unused(name, settings, read)
+    errors += _release_too_early(name, read)
     rules = {key: read.pop(key) for key in _RULES if key in read}
     rules |= {key: read.pop(named) for named, key in _SHARES.items() if named in read}
     return PoolConfig(name, Pool(**rules), **read)
@@ -178,6 +181,13 @@ def _unused(name: str, settings: Mapping[str, Any], read: Mapping[str, Any]) -> 
     for key in _OF_USERS if "share_by" not in settings or "share_by" in read else ():
         if key in settings and not by_users:
             yield f"pools[{name!r}][{key!r}]: has an effect with 'share_by': 'user' alone"
+
+
+def _release_too_early(name: str, read: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the time after which idle GPUs are released: nobody loses them without a warning."""
+    warning, release = read.get("idle_gpu_warning", 0.0), read.get("idle_gpu_release", 0.0)
+    if release and not 0 < warning < release:
+        yield f"pools[{name!r}]['idle_gpu_release']: needs a shorter 'idle_gpu_warning': between them owners can act"
 
 
 def _one_of(choices: type[Scheduler] | type[Fitting] | type[ShareBy]) -> Callable[[Any], Any]:
@@ -268,4 +278,5 @@ _KEYS.update(
     evict_after=_seconds,
     price=_price,
     idle_gpu_warning=_seconds,
+    idle_gpu_release=_seconds,
 )

@@ -18,7 +18,9 @@ points of methods with `draws_late` are drawn when trials are placed."""
 SCALED = DISQUALIFIED = 2
 """The rules from which on: violations of constraints are relative to their bounds, and a trial that a policy stops
 while it breaks a constraint counts as infeasible at all rungs that it has passed, so that the next best is promoted."""
-RULES = 2
+COUNTED = 3
+"""The rules from which on: a trial that a policy or a user stops on its way to a rung counts there."""
+RULES = 3
 """The rules by which new searches decide. A journal names its own, so that it is replayed as it was decided."""
 
 
@@ -195,7 +197,7 @@ class TrialsRetried:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """A user stopped a trial by hand; what it has reported counts."""
+    """A user stopped a trial by hand; what it has reported counts, but on its way to a rung it is the worst there."""
 
     request_id: str
     author: str = ""

@@ -310,6 +310,15 @@ class SearchMethod(ABC):
         """React to a stopping policy that ended a trial; its `exited` follows once it has terminated."""
         return []
 
+    def count_stopped(self, request_id: str, score: Score | None) -> None:
+        """Compare a trial that a policy or a user stops where it would have been compared next; `stopped` follows.
+
+        Args:
+            request_id: The trial.
+            score: Of the report on which a policy stops it; None counts as the worst.
+        """
+        return
+
     def disqualified(self, factory: TrialFactory, request_id: str, score: Score) -> list[Decision]:
         """React to a stopping policy that ended a trial which breaks a constraint: what it scored before is void.
 

@@ -222,6 +222,12 @@ class Repeated(SearchMethod):
             decisions += self._repeated(factory, self._inner.exited_early(factory, point.first, reason))
         return decisions + self._repeated(factory, self._inner.exited(factory, point.first))
 
+    def count_stopped(self, request_id: str, score: Score | None) -> None:
+        """Count the point with the first of its replicas that is stopped: the others are stopped with it."""
+        point = self._points[request_id]
+        if not point.stopped:
+            self._inner.count_stopped(point.first, score)
+
     def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Stop the other replicas, too."""
         return self._ended_by_policy(factory, request_id, None)

@@ -16,6 +16,7 @@ from detlab.schemas.space import Space
 from detlab_hub.core.searchers.errors import SearcherConfigError, SearcherInputError, SteeringRefused
 from detlab_hub.core.searchers.events import (
     BOUNDED_INVALID,
+    COUNTED,
     DISQUALIFIED,
     INVALID_REASONS,
     LATE,
@@ -397,6 +398,8 @@ class Searcher:
         stop = StopTrial(request_id, evidence=evidence)
         if request_id == self._confirmation.request_id:
             return [stop]
+        if self._rules >= COUNTED:
+            self.method.count_stopped(request_id, score)
         if score is None or not score.violation or self._rules < DISQUALIFIED:
             return [stop, *self.method.stopped(self._factory, request_id)]
         self._confirmation.disqualified(self.method.point_of(request_id))

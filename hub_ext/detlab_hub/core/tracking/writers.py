@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,6 +12,9 @@ from typing import Literal
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 SILENT_SECONDS = 300.0
 """After which a process that was not heard from counts as lost: it says that it lives every half minute."""
+SHOWN_DIGITS = 8
+"""Of an id or a drawn key: those that people read."""
+_DRAWN = re.compile("[0-9a-f]{32}")
 
 
 class WriterState(StrEnum):
@@ -57,9 +61,25 @@ def standing_of(writers: Sequence[WriterFacts]) -> RunStanding:
     return RunStanding("KILLED" if WriterState.KILLED in states else "FINISHED", ended, reason)
 
 
+def is_drawn(key: str) -> bool:
+    """Whether a key is one that a script has drawn by chance, not chosen."""
+    return _DRAWN.fullmatch(key) is not None
+
+
 def run_id_of_key(owner: str, key: str) -> str:
     """Return the id of a user's run by the key that their script has drawn or chosen for it.
 
-    Keys of two users never meet: another's key leads to a run of one's own, as one that nobody has does.
+    Keys of two users never meet: another's key leads to a run of one's own, as one that nobody has does. An id
+    begins as a drawn key does: what the script prints and what others see of the run have the same first digits.
     """
+    digest = _digest_of(owner, key)
+    return key[:SHOWN_DIGITS] + digest[SHOWN_DIGITS:] if is_drawn(key) else digest
+
+
+def run_ids_of_key(owner: str, key: str) -> tuple[str, ...]:
+    """Return the ids that a run of a key may have: that of now, and that of runs from before ids began as keys do."""
+    return tuple(dict.fromkeys((run_id_of_key(owner, key), _digest_of(owner, key))))
+
+
+def _digest_of(owner: str, key: str) -> str:
     return hashlib.sha256(f"{len(owner)}:{owner}:{key}".encode()).hexdigest()[:32]

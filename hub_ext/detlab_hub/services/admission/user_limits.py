@@ -18,6 +18,7 @@ from detlab_hub.services.base.limits.model import GIB, PerUserLimits
 from detlab_hub.services.base.limits.reached import PREFIX, Reached
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import limits as counts
+from detlab_hub.store.queries.tasks import schedules
 from detlab_hub.store.tables import AllocationRow
 
 NEAR = 0.5
@@ -30,6 +31,7 @@ SETTINGS_OF = {
     "submissions_minute": "submissions_per_minute",
     "submissions": "submissions_per_hour",
     "queued_jobs": "queued_jobs",
+    "schedules": "schedules",
     "zero_slot_tasks": "zero_slot_tasks",
     "streams": "open_streams",
     "upload": "upload_gb_per_day",
@@ -76,6 +78,7 @@ class UserLimits(Service):
         def read(s: Session) -> tuple[dict[str, Mapping[str, float]], dict[str, str]]:
             used: dict[str, Mapping[str, float]] = {
                 "queued_jobs": counts.live_jobs_by_owner(s, viewer),
+                "schedules": schedules.counts_by_owner(s, viewer),
                 "zero_slot_tasks": counts.zero_slot_tasks_by_owner(s, viewer),
             }
             tasks = {user for name in SETTINGS_OF for user in self.limiter.hits.of(name) if user.startswith(_TASK)}

@@ -79,6 +79,8 @@ class AgentSession:
                 changed = message.queue is not None and self._connection.queue_changed(message.queue)
                 if message.attestation is not None:
                     changed |= self._attested(message.attestation)
+                if message.gpus is not None:
+                    self._context.gpus.note(self._connection.agent_id, message.gpus, self._context.clock())
                 if changed:
                     await self._context.write(lambda unit: unit.changed_cluster())
             case TaskStarted():

@@ -24,6 +24,7 @@ from detlab.schemas.wire.notify.alerts import (
 from detlab_hub.core.alerts import RuleScope
 from detlab_hub.core.rights import Action
 from detlab_hub.services.admission.destinations import searched
+from detlab_hub.services.alerts.emails import check_has_address
 from detlab_hub.services.alerts.evaluation import CURSOR, AlertEvaluation
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import (
@@ -102,7 +103,7 @@ class Alerts(Service):
         """Make a rule of the caller's.
 
         Raises:
-            Conflict: The caller has too many.
+            Conflict: The caller has too many, or no confirmed address to be sent e-mail to.
             NotFound: There is no such experiment, project, workspace or webhook for the caller.
         """
 
@@ -110,6 +111,8 @@ class Alerts(Service):
             check_may_ask(caller, Action.ALERT_RULE_SET)
             if wanted.webhook is not None:
                 own_webhook(unit.session, caller, wanted.webhook)
+            if wanted.email:
+                check_has_address(unit, caller)
             row = add_rule(unit, caller, wanted)
             return rule_views(unit.session, caller, [row])[0]
 
@@ -175,6 +178,7 @@ def add_rule(unit: UnitOfWork, caller: Caller, wanted: SetAlertRule) -> AlertRul
         key=key,
         bell=wanted.bell,
         hook_id=wanted.webhook,
+        email=wanted.email,
         created_at=unit.now,
     )
     s.add(row)
@@ -229,6 +233,7 @@ def rule_views(s: Session, caller: Caller, rows: Sequence[AlertRuleRow]) -> list
             scope_name=_name(s, caller, row),
             bell=row.bell,
             webhook=row.hook_id,
+            email=row.email,
             owner=row.owner,
             created_at=row.created_at,
         )

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -204,6 +207,8 @@ class AlertEvaluation(Service):
         value = decode_float(event.data["metrics"][subject.metric])
         if value is None:
             return
+        if not _keeps(subject, event.data["metrics"]):
+            value = math.nan  # a validation, and no improvement
         key = rule.id, subject.experiment_id
         before = self._marks[key]
         judged = judge(rule.kind, rule.amount, before, value, smaller_is_better=subject.smaller_is_better)
@@ -213,6 +218,12 @@ class AlertEvaluation(Service):
             title = "has improved" if rule.kind == "improved" else "does not improve any more"
             said = Said(rule.kind, title, f"{subject.metric}: {judged.text}", "info", subject.experiment_id)
             seen.told.append((rule, said))
+
+
+def _keeps(subject: AlertSubject, metrics: Mapping[str, Any]) -> bool:
+    """Whether a report keeps the constraints of its search, whose metrics it has with it."""
+    values = {name: decode_float(metrics.get(name)) for name, _, _ in subject.bounds}
+    return all((value := values[name]) is not None and low <= value <= high for name, low, high in subject.bounds)
 
 
 def _counts(event: Event) -> bool:
@@ -285,4 +296,4 @@ def _tell(unit: UnitOfWork, rule: AlertRule, said: Said) -> None:
             said = replace(said, text=warning, level="warn")
     whole = replace(said, title=name + said.title)
     hooks = [] if row.hook_id is None else [row.hook_id]
-    tell(unit, rule.owner, of_rule(rule.id), whole, most=OF_RULE, bell=row.bell, hooks=hooks)
+    tell(unit, rule.owner, of_rule(rule.id), whole, most=OF_RULE, bell=row.bell, hooks=hooks, email=row.email)

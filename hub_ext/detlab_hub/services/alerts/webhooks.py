@@ -28,7 +28,8 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.outgoing import Outgoing, OutgoingError
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.services.notify.outbox import KEPT_FOR, enqueue_for, outgoing_for_users
+from detlab_hub.services.notify.outbox import enqueue_for, outgoing_for_users
+from detlab_hub.services.notify.sending import KEPT_FOR
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries.notify import alerts, webhooks
 from detlab_hub.store.tables import HookRow, WebhookRow

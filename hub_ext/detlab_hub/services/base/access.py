@@ -40,6 +40,7 @@ from detlab_hub.store.tables import (
     ExperimentRow,
     HookRow,
     ModelRow,
+    ScheduleRow,
     TaskRow,
     TrackedRunRow,
     TrialRow,
@@ -526,5 +527,24 @@ def alert_rule_for(s: Session, caller: Caller, rule_id: int, action: Action) -> 
     if row is None or thing is None or not _reads(caller, thing):
         raise no_such(f"there is no alert rule {rule_id}", exists=row is not None, hint="det alert rules")
     if not may(person(caller), action, thing):
+        raise Forbidden(f"a notebook run may not {ACTIONS[action].does}", hint="Do it where you are logged in")
+    return row
+
+
+# --- what runs later
+
+
+def schedule_for(s: Session, caller: Caller, schedule_id: int, action: Action | None = None) -> ScheduleRow:
+    """Load a schedule that the caller may read, and with which they may do what `action` says.
+
+    Raises:
+        NotFound: It does not exist, or not for the caller: they cannot tell.
+        Forbidden: The caller's token may not ask for that.
+    """
+    row = s.get(ScheduleRow, schedule_id)
+    thing = None if row is None else Thing(ObjectKind.SCHEDULE, clean_text(row.owner))
+    if row is None or thing is None or not _reads(caller, thing):
+        raise no_such(f"there is no schedule {schedule_id}", exists=row is not None, hint="det schedule list")
+    if action is not None and not may(person(caller), action, thing):
         raise Forbidden(f"a notebook run may not {ACTIONS[action].does}", hint="Do it where you are logged in")
     return row

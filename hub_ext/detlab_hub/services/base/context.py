@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import DetlabError
 from detlab.schemas.wire import LogLine, ProblemView
 from detlab_hub.backends.base import Backend
+from detlab_hub.core.scheduling.gpu_activity import GpuActivity
 from detlab_hub.core.searchers import PointsAhead, Question
 from detlab_hub.services.base.agent_kinds import PoolAgents
 from detlab_hub.services.base.limits.limiter import Limiter
@@ -72,6 +73,8 @@ class ServiceContext:
     """Why each allocation that has no place waits, and its place in its pool; replaced as a whole by the scheduler."""
     pending_codes: dict[str, str] = field(default_factory=dict)
     """The same as a code of `core.scheduling.ReasonCode`."""
+    gpus: GpuActivity = field(default_factory=GpuActivity)
+    """What agents have measured of their GPUs since the start."""
     saving: Saving = field(default_factory=dict)
     """Allocations that the last pass chose to leave, and held back until a checkpoint that is near."""
     refusals: dict[tuple[int | str, str], float] = field(default_factory=dict)

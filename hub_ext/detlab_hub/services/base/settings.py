@@ -73,6 +73,37 @@ class Webhook:
 
 
 @dataclass(frozen=True)
+class SmtpServer:
+    """The operator's mail server.
+
+    Attributes:
+        host: Its name or address, on any network: it is the operator's word.
+        port: Its port.
+        security: `starttls`, `tls` from the first byte, or `none`.
+        user: Who logs in; empty: nobody does.
+        password_file: File with the password, read for each connection.
+        sender: The address that mails are from.
+        sender_name: The name beside it.
+        ca_file: Certificates of authorities to believe instead of the system's; empty: these.
+        domains: Those to whose addresses mail is sent; empty: any.
+    """
+
+    host: str
+    port: int
+    security: str
+    sender: str
+    sender_name: str = ""
+    user: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    domains: tuple[str, ...] = ()
+
+    def takes(self, address: str) -> bool:
+        """Whether mail is sent to an address."""
+        return not self.domains or address.rpartition("@")[2] in self.domains
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything the services are configured with; times in seconds, sizes in bytes."""
 
@@ -181,6 +212,8 @@ class Settings:
     """Seconds after which the stream of a client that does not read is closed; it resumes at its cursor."""
     webhooks: tuple[Webhook, ...] = ()
     """Who is told what happens."""
+    smtp: SmtpServer | None = None
+    """By which users are told by e-mail; None: they are not."""
     limits: PerUserLimits = field(default_factory=PerUserLimits)
     """The limits of one user."""
 

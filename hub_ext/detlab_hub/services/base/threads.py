@@ -279,6 +279,7 @@ class Workers:
     looks: Threads = field(default_factory=lambda: Threads("looks at checkpoints", 4, 1024, each=1, seconds=20.0))
     credentials: Threads = field(default_factory=lambda: Threads("storage credentials", 2, 256, each=1, seconds=30.0))
     names: Threads = field(default_factory=lambda: Threads("names of hosts", 4, 256, each=1, seconds=5.0))
+    mails: Threads = field(default_factory=lambda: Threads("e-mail", 4, 64, each=1, seconds=60.0))
     searches: Threads = field(default_factory=lambda: Threads("searching output", 2, 64, each=1))
     policies: Threads = field(default_factory=lambda: Threads("log policies", 1, 256))
     sweeps: Threads = field(default_factory=lambda: Threads("sweeps of the master's own files", 1, 1_000_000))

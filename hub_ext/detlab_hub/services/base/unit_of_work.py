@@ -48,6 +48,36 @@ class LaunchSeat:
     counts: list[int]
 
 
+@dataclass(frozen=True)
+class GpusAtZero:
+    """GPUs of a running allocation that do nothing.
+
+    Attributes:
+        held: What people are told: how many slots, at 0 % for how long.
+        since: Since when, in seconds since the epoch.
+        pool: Where.
+        release_at: When they are released; None: they are not.
+        told: Whether the owner is told.
+        alone: Whether others of its experiment are in use.
+    """
+
+    held: str
+    since: float
+    pool: str
+    release_at: float | None = None
+    told: bool = False
+    alone: bool = False
+
+    def left(self, now: float) -> str:
+        """Return the time until they are released, for people."""
+        return minutes((self.release_at or now) - now)
+
+
+def minutes(seconds: float) -> str:
+    """Return a time in minutes, for people."""
+    return f"{max(1, round(seconds / 60))} min"
+
+
 class Holder(Protocol):
     """The holder of an allocation, a trial or a user task: whatever differs between the two is a method here."""
 
@@ -83,6 +113,15 @@ class Holder(Protocol):
 
     def slots_gone(self, unit: UnitOfWork, row: AllocationRow, message: str) -> None:
         """React when its node came back without some of its slots: it is killed next."""
+
+    def gpus_idle(self, unit: UnitOfWork, row: AllocationRow, gpus: GpusAtZero) -> str:
+        """Note that its GPUs do nothing; return what the owner is told, "" for nothing."""
+
+    def gpus_in_use(self, unit: UnitOfWork, row: AllocationRow) -> None:
+        """Take back what was noted: its GPUs are in use, or nothing is known of them."""
+
+    def release_gpus(self, unit: UnitOfWork, row: AllocationRow, gpus: GpusAtZero) -> str:
+        """Release GPUs that do nothing: what can save does so; return what the owner is told, "" if it ends anyway."""
 
     def drain_began(self, unit: UnitOfWork, row: AllocationRow, agent: AgentRow) -> None:
         """React to the start of its node's drain."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import time
 from collections import Counter
@@ -21,8 +22,11 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.store.tables import AgentRow, AllocationRow
 
+_log = logging.getLogger(__name__)
 PATIENCE = 5.0
 """Seconds that a part has to answer."""
+READY_SECONDS = 2.0
+"""For so long an answer of whether it is ready counts: anybody may ask, and each look is a transaction."""
 GIB = 1024**3
 LEAST_DISK = GIB
 """With less room than this the state folder is in danger: the database stops when the disk is full."""
@@ -42,6 +46,26 @@ class Health(Service):
     def __init__(self, context: ServiceContext, loops: Callable[[], Mapping[str, bool]]) -> None:
         super().__init__(context)
         self._loops = loops
+        self._ready: tuple[float, asyncio.Task[bool]] | None = None
+
+    async def ready(self) -> bool:
+        """Whether requests can be served now: it reads and writes its database, and holds its lease."""
+        now = time.monotonic()
+        if self._ready is None or (self._ready[1].done() and now - self._ready[0] >= READY_SECONDS):
+            self._ready = now, asyncio.create_task(self._look(), name="readiness")
+        return await asyncio.shield(self._ready[1])
+
+    async def _look(self) -> bool:
+        if self._context.stopped or not self._context.store.healthy:
+            return False
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._context.write(lambda unit: None)
+                await self._context.read(lambda s: s.get(AgentRow, ""))  # any row: whether it answers
+        except Exception as error:  # whatever it is, nothing can be served: that is the answer
+            _log.warning("not ready: %s", error or type(error).__name__)
+            return False
+        return not self._context.stopped
 
     async def view(self, caller: Caller, ask_hub: AskHub) -> HealthView:
         """Return every part of the service and whether it is healthy; an unhealthy part raises nothing.

@@ -11,8 +11,8 @@ from datetime import date, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab.schemas.taskwire import IdleGpuView, UsageView, UserShareView
 from detlab.schemas.taskwire import UsageRow as UsageItem
+from detlab.schemas.taskwire import UsageView, UserShareView
 from detlab.visible import is_formula
 from detlab_hub.backends.base import Node
 from detlab_hub.core.rights import ObjectKind
@@ -26,12 +26,10 @@ from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.lifecycle.accounting import TRIAL, day_of, split_by_day
 from detlab_hub.services.placement import snapshots
 from detlab_hub.services.placement.active_rows import PLACED
+from detlab_hub.services.views.idle_gpus import idle_now
 from detlab_hub.store.queries import usage
-from detlab_hub.store.queries.metrics.idle import idle_trials
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
 
-IDLE = 1800.0
-"""Seconds at 0 % after which GPUs count as held and not used."""
 DEFAULT_DAYS = 30
 """Days that are shown by default."""
 """Characters that a spreadsheet may take for the beginning of a formula; the last four are the wide forms."""
@@ -83,14 +81,8 @@ class Usage(Service):
                 one for one in _shares(s, nodes, refusals, now, settings) if knows(caller, ObjectKind.USER, one.user)
             ]
             idle = [
-                IdleGpuView(
-                    user=one.owner,
-                    experiment_id=one.experiment_id,
-                    trial_id=one.trial_id,
-                    slots=one.slots,
-                    since=one.since,
-                )
-                for one in idle_trials(s, now, IDLE)
+                one.view
+                for one in idle_now(s, now, settings, self._context.gpus)
                 if knows(caller, ObjectKind.USER, one.owner)
             ]
             view = UsageView(first=begin.isoformat(), last=end.isoformat(), items=items)

@@ -64,6 +64,7 @@ from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import pool_for, queue_fields, request_fields
 from detlab_hub.services.lifecycle.rows import slots_per_trial
 from detlab_hub.services.lifecycle.transitions import apply_experiment, finish_turn, resume_search, start_search
+from detlab_hub.services.lifecycle.trial_holder import without_idle_pause
 from detlab_hub.services.placement import passes
 from detlab_hub.services.placement.snapshots import is_single_node
 from detlab_hub.services.queue import why_waiting
@@ -299,7 +300,7 @@ class Experiments(Service):
         def get(s: Session) -> ExperimentView:
             row = experiment_for(s, caller, experiment_id)
             view = experiment_views.experiment_view(s, row, caller, self._context.pending_reasons)
-            return view.model_copy(update=budget_views.used(s, row, self._context.clock()))
+            return view.model_copy(update=self._used(s, row))
 
         return await self._context.read(get)
 
@@ -496,7 +497,10 @@ class Experiments(Service):
 
     def _shown(self, s: Session, row: ExperimentRow, caller: Caller) -> ExperimentView:
         view = experiment_views.experiment_view(s, row, caller, self._context.pending_reasons, full=False)
-        return view.model_copy(update=budget_views.used(s, row, self._context.clock()))
+        return view.model_copy(update=self._used(s, row))
+
+    def _used(self, s: Session, row: ExperimentRow) -> dict[str, Any]:
+        return budget_views.used(s, row, self._context.clock(), self._context.settings.currency)
 
     async def bundle_path(self, caller: Caller, experiment_id: int) -> Path:
         """Return where the experiment's code is stored.
@@ -559,7 +563,7 @@ class Experiments(Service):
             before = row.state
             if isinstance(event, lifecycle.ExperimentActivateRequested):
                 cost_caps.check(unit.session, row.owner, unit.now, project=row.project_id, experiment=row.id)
-                row.warnings = cost_caps.without_pause(row.warnings)
+                row.warnings = without_idle_pause(cost_caps.without_pause(row.warnings))
                 rules_of(unit.session, row).limit_open(row)
                 resume_search(unit, row, caller.name)
             try:

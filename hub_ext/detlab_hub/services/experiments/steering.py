@@ -183,6 +183,8 @@ def _refuse_ended(row: ExperimentRow) -> None:
     state = ExperimentState(row.state)
     if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
         hint = f"Go on with it: det experiment continue {row.id}, or begin another one: det experiment fork {row.id}"
+        if is_unmanaged(row):
+            hint = f"Begin another one with its results: det experiment fork {row.id} --warm-start"
         raise Conflict(f"the search of experiment {row.id} is over: it is {state}", hint=hint)
 
 

@@ -28,6 +28,7 @@ from detlab_hub.services.failures.diagnosis import (
 from detlab_hub.services.failures.rank_faults import RankLine
 from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.logs import lines as logs
+from detlab_hub.store.queries.metrics import lookup
 from detlab_hub.store.tables import (
     AgentRow,
     AllocationRow,
@@ -242,6 +243,7 @@ MEND_METRIC = (
     " (det search code {0} FOLDER), then activate it: the trial begins anew."
 )
 NO_VALUE = "no finite value of"
+UNGOVERNED = "its checkpoints have no evidence: nothing shows that its code keeps the governance policy of its config"
 NO_METRIC_YET = "its first validation report has no"
 _SHOWN_NAMES = 8
 
@@ -251,6 +253,8 @@ def never_reported(s: Session, experiment: ExperimentRow, trial: TrialRow) -> st
     names = [row.name for row in _VALIDATED.all(s, {"trial": trial.id})]
     shown = ", ".join(name[:WARNED_CHARS] for name in names)
     instead = f" (its validations reported: {shown})" if names else ""
+    if not names and lookup.is_reported(s, trial.id, "training", experiment.metric):
+        instead = " (its validations reported: nothing; its training did, but a search goes by validations)"
     return f"never reported {experiment.metric!r}{instead}"
 
 

@@ -53,7 +53,7 @@ from detlab_hub.store.tables import CheckpointRow, EvidenceRow, ExperimentRow, L
 MATRIX_BYTES = 2 * 1024 * 1024
 MATRICES_PER_TRIAL = 16
 _TRIES = 3
-_OF_SEGMENT = ("first_step", "counts", "order", "roster", "world_size", "level", "canaries", "versions")
+_OF_SEGMENT = ("first_step", "counts", "order", "roster", "world_size", "level", "canaries", "versions", "privacy")
 
 
 class LedgerMovedError(Exception):
@@ -262,6 +262,8 @@ def _segment(
     _, trial = current_attempt(s, task)
     if segment.policy_hash != policy.policy_hash:
         raise _refused("POLICY", "it was trained under another policy than that of its experiment")
+    if said := _privacy_problem(segment, policy):
+        raise _refused("POLICY", said)
     before = preflights.passed(s, task, trial.id)
     if before is None:
         raise _refused("ENV", "this attempt has not shown in a pre-flight that its node enforces the policy")
@@ -280,7 +282,24 @@ def _segment(
         "total": total,
     }
     entry = LedgerEntry.after(entries[-1] if entries else None, trial.id, SEGMENT, commit.uuid, body, now)
-    return entry, {**_predicate(entry, policy, trial, task), "preflight": before}
+    experiment = s.get(ExperimentRow, trial.experiment_id)
+    code = None if experiment is None else experiment.bundle  # it changes only while no attempt runs
+    return entry, {**_predicate(entry, policy, trial, task), "preflight": before, "code": code}
+
+
+def _privacy_problem(segment: GovernedSegment, policy: Policy) -> str:
+    """Return why what a trial says of its privacy budget is not what the policy allows; empty: it is."""
+    if policy.dp is None:
+        return ""
+    spent = segment.privacy
+    if spent is None or segment.level != "dp":
+        return "the policy is at the level dp, and the checkpoint says nothing of what was spent"
+    asked = (policy.dp.delta, policy.dp.target_epsilon, policy.dp.max_grad_norm)
+    if (spent.delta, spent.target_epsilon, spent.max_grad_norm) != asked:
+        return "it was trained with other numbers than those of governance.dp"
+    if spent.epsilon > policy.dp.target_epsilon:
+        return f"it has spent epsilon {spent.epsilon:g}, and governance.dp allows {policy.dp.target_epsilon:g}"
+    return ""
 
 
 def _predicate(entry: LedgerEntry, policy: Policy, trial: TrialRow, task: TaskCaller) -> dict[str, Any]:

@@ -158,6 +158,7 @@ def summary_of(s: Session, uuid: str) -> EvidenceSummary | None:
         policy_hash=str(said.get("policy_hash", "")),
         s_hash=str(said.get("s_hash", "")),
         level=str(segment.get("level", "")),
+        privacy=segment.get("privacy"),
         ledger_index=int(head.get("index", 0)),
         ledger_hash=str(head.get("hash", "")),
         sources=[

@@ -29,7 +29,7 @@ from detlab.schemas.wire import (
     StorageCredentials,
     TokenReply,
 )
-from detlab.schemas.wire.governance.evidence import VerificationReply, VerifyCheckpoint
+from detlab.schemas.wire.governance.evidence import METADATA_KEY, VerificationReply, VerifyCheckpoint
 from detlab_hub.core.lifecycle.allocation import AllocationStarted, LeaveAcknowledged
 from detlab_hub.core.rights import Action, ObjectKind, Right, Thing, may, right_of
 from detlab_hub.services.admission import log_rate
@@ -46,6 +46,7 @@ from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
 from detlab_hub.services.checkpoints.removals import DELETED, announce, begin_removal, check_unneeded
 from detlab_hub.services.checkpoints.stores import StoreOperation, opened_by_master
+from detlab_hub.services.failures import cards
 from detlab_hub.services.governance.evidence import LedgerMovedError, SignedEntry, SignedEvidence, keep
 from detlab_hub.services.ingest import points, records, rendezvous, storage_credentials
 from detlab_hub.services.ingest.rank_states import RankStates
@@ -57,7 +58,7 @@ from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries import checkpoints, tokens
 from detlab_hub.store.queries.registry import environments
-from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TaskRow
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TaskRow, TrialRow
 
 _log = logging.getLogger(__name__)
 MAX_WAIT = 300.0
@@ -393,6 +394,12 @@ def _storage_of(s: Session, task: TaskCaller) -> dict[str, Any]:
     return {} if experiment is None else experiment.config.get("checkpoint_storage") or {}
 
 
+def _warn_ungoverned(unit: UnitOfWork, experiment: ExperimentRow, trial: TrialRow) -> None:
+    if cards.UNGOVERNED not in trial.warnings:
+        trial.warnings = [*trial.warnings, cards.UNGOVERNED]
+        experiment.warnings = cards.with_warning(experiment.warnings, f"trial {trial.id}: {cards.UNGOVERNED}")
+
+
 def _commit(
     unit: UnitOfWork, task: TaskCaller, commit: CommitCheckpoint, size: int, signed: SignedEntry | None
 ) -> CheckpointView:
@@ -432,6 +439,8 @@ def _commit(
     unit.session.flush()
     if signed is not None:
         keep(unit, made, signed)
+    elif experiment.config.get("governance") and METADATA_KEY not in commit.metadata:
+        _warn_ungoverned(unit, experiment, trial)
     newest = checkpoints.latest(unit.session, trial.id)
     trial.latest_checkpoint = None if newest is None else newest.uuid
     unit.outbox.saved_allocations.add(row.id)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 
 from detlab.schemas.taskwire import TaskEnd
-from detlab.schemas.wire import AllocationState, FailureView, Launch
+from detlab.schemas.wire import AllocationState, FailureView, Launch, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import usertask
-from detlab_hub.services.base.unit_of_work import LaunchSeat, UnitOfWork
+from detlab_hub.services.base.unit_of_work import GpusAtZero, LaunchSeat, UnitOfWork
 from detlab_hub.services.failures import cards
 from detlab_hub.services.lifecycle import no_progress
 from detlab_hub.services.lifecycle.launching import launch_of_task, note_certificate
 from detlab_hub.services.lifecycle.task_transitions import apply_task, say
-from detlab_hub.store.tables import AgentRow, AllocationRow, TaskRow
+from detlab_hub.store.tables import AgentRow, AllocationRow, TaskNote, TaskRow
 
 _log = logging.getLogger(__name__)
 
@@ -91,6 +91,38 @@ class TaskHolder:
         hint = "what the agent has now: det slot list"
         card = FailureView(kind="lost", message=message, hint=hint, command="det slot list")
         unit.task(row.task_id or "").failure = card.model_dump()
+
+    def gpus_idle(self, unit: UnitOfWork, row: AllocationRow, gpus: GpusAtZero) -> str:
+        """Note it for the page and the log."""
+        task = unit.task(row.task_id or "")
+        note = {"since": gpus.since, "release_at": gpus.release_at}
+        task.source = {**task.source, TaskNote.IDLE_GPUS.value: note}
+        unit.changed_task(task)
+        if not gpus.told:
+            return ""
+        ends = "" if gpus.release_at is None else f" It is ended in {gpus.left(unit.now)} unless it uses them."
+        text = f"{gpus.held}.{ends} It may wait, or nobody may need it any more: det task kill {task.id}"
+        say(unit, task, text)
+        return text
+
+    def gpus_in_use(self, unit: UnitOfWork, row: AllocationRow) -> None:
+        """Forget the note; say so if it was to be ended."""
+        task = unit.task(row.task_id or "")
+        note = task.source.get(TaskNote.IDLE_GPUS) or {}
+        task.source = {key: value for key, value in task.source.items() if key != TaskNote.IDLE_GPUS}
+        if note.get("release_at") is not None:
+            say(unit, task, "its GPUs are in use again, or not measured: it is not ended for them")
+        unit.changed_task(task)
+
+    def release_gpus(self, unit: UnitOfWork, row: AllocationRow, gpus: GpusAtZero) -> str:
+        """End it: it cannot save."""
+        task = unit.task(row.task_id or "")
+        if task.state != TrialState.ACTIVE:
+            return ""
+        text = f"{gpus.held}: it is ended, as the pool {gpus.pool} says"
+        say(unit, task, text)
+        apply_task(unit, task, usertask.EndRequested(TaskEnd.IDLE))
+        return text
 
     def drain_began(self, unit: UnitOfWork, row: AllocationRow, agent: AgentRow) -> None:
         """Tell its user, who may end it in time."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlalchemy import select
 
 from detlab.schemas.wire import AllocationState, FailureView, Launch, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
+from detlab_hub.core.lifecycle import experiment as experiments
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.lifecycle.table import is_stopping
 from detlab_hub.core.searchers import TrialPlaced
-from detlab_hub.services.base.unit_of_work import LaunchSeat, UnitOfWork
+from detlab_hub.services.base.unit_of_work import GpusAtZero, LaunchSeat, UnitOfWork
 from detlab_hub.services.failures import cards
 from detlab_hub.services.failures.diagnosis import (
     is_denied,
@@ -26,8 +28,9 @@ from detlab_hub.services.lifecycle import accounting, log_policies, missing_chec
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.launching import is_launched, launch_of_trial
 from detlab_hub.services.lifecycle.rows import graces_of
-from detlab_hub.services.lifecycle.transitions import apply_trial, tell_search
+from detlab_hub.services.lifecycle.transitions import apply_experiment, apply_trial, finish_turn, tell_search
 from detlab_hub.store.queries import parts
+from detlab_hub.store.queries.metrics.idle import GPUS_IDLE
 from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, TrialRow
 
 _AT_ONCE = allocations.Graces(preemption=0.0, stop=0.0, stop_acked=0.0)
@@ -38,6 +41,8 @@ _OWN_FAILURES = frozenset({"oom", "setup", cards.TIME_LIMIT})
 _LEFT = frozenset({allocations.EndKind.PREEMPTED, allocations.EndKind.KILLED})
 """Ends of attempts that were asked to leave: for a pause, a drain, a task of higher priority."""
 _COMES_BACK = frozenset({TrialState.ACTIVE, TrialState.PAUSED})
+PAUSED_IDLE = "paused: its GPUs were at 0 %"
+"""How the warning begins that an experiment has while it is paused for that."""
 _ANEW = "it begins anew, since its code saves nothing when it is asked to leave"
 
 
@@ -98,6 +103,44 @@ class TrialHolder:
         """Let it run again elsewhere, uncounted."""
         apply_allocation(unit, row, _leave(unit, allocations.PreemptReason.DEVICE, _AT_ONCE))
 
+    def gpus_idle(self, unit: UnitOfWork, row: AllocationRow, gpus: GpusAtZero) -> str:
+        """Warn of it, once: an earlier master may have done so."""
+        trial = unit.trial(row.trial_id or 0)
+        mark = f"{GPUS_IDLE} in attempt {row.run}"
+        if not gpus.told or any(one.startswith(mark) for one in trial.warnings):
+            return ""
+        ends = "" if gpus.release_at is None else f" They are released in {gpus.left(unit.now)} unless it uses them."
+        text = (
+            f"{mark}: {gpus.held}. It may wait for data or hang: det trial logs {trial.id};"
+            f" det experiment pause {trial.experiment_id} releases them.{ends}"
+        )
+        trial.warnings = [*_without_idle(trial), text]
+        unit.changed_trial(trial)
+        return text
+
+    def gpus_in_use(self, unit: UnitOfWork, row: AllocationRow) -> None:
+        """Take the warning back."""
+        trial = unit.trial(row.trial_id or 0)
+        trial.warnings = _without_idle(trial)
+        unit.changed_trial(trial)
+
+    def release_gpus(self, unit: UnitOfWork, row: AllocationRow, gpus: GpusAtZero) -> str:
+        """Pause its experiment; beside others that are in use it alone saves, leaves and starts again."""
+        trial = unit.trial(row.trial_id or 0)
+        if trial.state != TrialState.ACTIVE:
+            return ""
+        self.gpus_in_use(unit, row)
+        if gpus.alone:
+            self.ask_to_leave(unit, row, None)
+            return f"trial {trial.id}: {gpus.held}. It saves, leaves and starts again, as the pool {gpus.pool} says"
+        text = f"{PAUSED_IDLE}: trial {trial.id}: {gpus.held}. Then: det experiment activate {trial.experiment_id}"
+        experiment = unit.experiment(trial.experiment_id)
+        experiment.warnings = [*without_idle_pause(experiment.warnings), text]
+        apply_experiment(unit, experiment, experiments.ExperimentPauseRequested())
+        unit.changed_experiment(experiment.id)
+        finish_turn(unit)
+        return text
+
     def drain_began(self, unit: UnitOfWork, row: AllocationRow, agent: AgentRow) -> None:
         """Do nothing: a trial leaves when it is asked to."""
 
@@ -127,6 +170,15 @@ class TrialHolder:
 def _asks(unit: UnitOfWork, row: AllocationRow) -> bool:
     """Whether it asks for its point when it runs, on each of its nodes: it may wait for long after its launch."""
     return all(unit.asks_point(part.agent_id) for part in parts.of_allocation(unit.session, row))
+
+
+def without_idle_pause(warnings: Sequence[str]) -> list[str]:
+    """Return the warnings of an experiment that goes on: without that it was paused for GPUs that did nothing."""
+    return [one for one in warnings if not one.startswith(PAUSED_IDLE)]
+
+
+def _without_idle(trial: TrialRow) -> list[str]:
+    return [one for one in trial.warnings if not one.startswith(GPUS_IDLE)]
 
 
 def _leave(

@@ -1,4 +1,4 @@
-"""Tells people: writes an alert for its receiver, and a call for the webhook of its rule, in one transaction.
+"""Tells people: writes an alert for its receiver, and a call for webhook and e-mail of its rule, in one transaction.
 
 What one run or rule tells one person is limited, and the limit told: further alerts are counted by the last one that
 was kept. Texts are anybody's; they are kept as they are, shortened, and shown as text.
@@ -19,6 +19,7 @@ from detlab_hub.core.rights import Right, right_of
 from detlab_hub.services.base.access import may_read, person, tracked_thing
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.notify.mails import enqueue_mail
 from detlab_hub.services.notify.outbox import enqueue_for
 from detlab_hub.store.queries import workspaces
 from detlab_hub.store.queries.notify import alerts
@@ -63,6 +64,7 @@ def tell(
     most: int,
     bell: bool = True,
     hooks: Sequence[int] = (),
+    email: bool = False,
 ) -> bool:
     """Tell one person; return False if it is too much in a minute, which the last alert that was kept then says.
 
@@ -74,8 +76,9 @@ def tell(
         most: How many of this source in a minute.
         bell: Whether it is new in their list; else it is there as read.
         hooks: Their webhooks that get it.
+        email: Whether it is sent to their address, if they have one.
     """
-    return tell_all(unit, owner, source, [said], most=most, bell=bell, hooks=hooks)
+    return tell_all(unit, owner, source, [said], most=most, bell=bell, hooks=hooks, email=email)
 
 
 def tell_all(
@@ -87,6 +90,7 @@ def tell_all(
     most: int,
     bell: bool = True,
     hooks: Sequence[int] = (),
+    email: bool = False,
 ) -> bool:
     """Tell one person several things, as `tell` does; return False if not all are kept.
 
@@ -96,14 +100,19 @@ def tell_all(
     kept = many[: most - len(recent)]
     newest = recent[0] if recent else None
     for said in kept:
-        newest = _write(unit, owner, source, said, bell=bell, hooks=hooks)
+        newest = _write(unit, owner, source, said, bell=bell, hooks=hooks, email=email)
     if (more := len(many) - len(kept)) and newest is not None:
         alerts.hold_back(unit.session, newest, more)
     return not more
 
 
-def _write(unit: UnitOfWork, owner: str, source: str, said: Said, *, bell: bool, hooks: Sequence[int]) -> int:
-    """Write an alert, and the calls of webhooks; return its id."""
+def _write(
+    unit: UnitOfWork, owner: str, source: str, said: Said, *, bell: bool, hooks: Sequence[int], email: bool
+) -> int:
+    """Write an alert, the calls of webhooks and an e-mail; return its id.
+
+    What was to be sent by e-mail, and is not, is new in the list, so that nobody misses it.
+    """
     row = AlertRow(
         owner=owner,
         source=source,
@@ -123,6 +132,8 @@ def _write(unit: UnitOfWork, owner: str, source: str, said: Said, *, bell: bool,
         hook = unit.session.get(HookRow, hook_id)
         if hook is not None and hook.owner == owner and _wanted(unit.session, said, hook):
             enqueue_for(unit, hook, said.kind, told_of(unit, said, row), said.experiment_id)
+    if email and not enqueue_mail(unit, owner, said.kind, told_of(unit, said, row), said.experiment_id):
+        row.read_at = None
     return row.id
 
 
@@ -215,11 +226,15 @@ def _said(record: AlertRecord, **about: Any) -> Said:
 def _say(unit: UnitOfWork, subject: AlertSubject, source: str, many: Sequence[Said], run: TrackedRunRow | None) -> bool:
     """Tell the owner, and everybody who has a rule for it and may read it; return whether the owner's were all kept."""
     hooks: dict[str, list[int]] = {subject.owner: []}
+    by_mail = set[str]()
     for rule in alerts.rules_for_alerts(unit.session, subject):
         if rule.owner in hooks or _reads(unit.session, rule, subject, run):
             hooks.setdefault(rule.owner, []).extend([] if rule.hook_id is None else [rule.hook_id])
+            by_mail.update([rule.owner] if rule.email else [])
     kept = {
-        owner: tell_all(unit, owner, source, many, most=OF_RUN, hooks=list(dict.fromkeys(theirs)))
+        owner: tell_all(
+            unit, owner, source, many, most=OF_RUN, hooks=list(dict.fromkeys(theirs)), email=owner in by_mail
+        )
         for owner, theirs in hooks.items()
     }
     return kept[subject.owner]

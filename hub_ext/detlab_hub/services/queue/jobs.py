@@ -36,6 +36,7 @@ from detlab_hub.services.queue.job_views import QueueEntry, entries, entry_of, l
 from detlab_hub.services.queue.queue import by_priority
 from detlab_hub.services.queue.start_estimates import Forecasts
 from detlab_hub.services.usertasks.usertasks import StateOnly, owned_task
+from detlab_hub.services.views import idle_gpus
 from detlab_hub.store.queries import jobs
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
 
@@ -116,9 +117,18 @@ class Jobs(Service):
                     awaited=awaited,
                     queue=around.queues.get(entry.pool),
                 )
-            return JobWhy(job=view, items=items[: why_waiting.EXPLAINED], waiting=waiting)
+            idle = [one.view for one in self._idle(s, caller, row, around.now) if trial_id in (None, one.trial_id)]
+            return JobWhy(job=view, items=items[: why_waiting.EXPLAINED], waiting=waiting, idle=idle)
 
         return await self._context.look(caller.name, read)
+
+    def _idle(
+        self, s: Session, caller: Caller, row: ExperimentRow | TaskRow, now: float
+    ) -> Sequence[idle_gpus.IdleGpus]:
+        """Return what of a job holds GPUs that do nothing, if the caller may know it."""
+        if not knows(caller, ObjectKind.USER, row.owner):
+            return []
+        return idle_gpus.idle_now(s, now, self._context.settings, self._context.gpus, row.id)
 
     def _check_pool(self, pool: str | None) -> None:
         """Check that a pool, if one is named, is there.

@@ -190,7 +190,7 @@ class TrackedExperiments(Service):
         def look(s: Session) -> PlacePage:
             if isinstance(caller, TaskCaller):
                 return PlacePage([place_facts(place_for(s, caller, ""), caller)])
-            visible, conditions = workspaces.visible_to(person(caller)), [_clause(one) for one in clauses]
+            visible, conditions = workspaces.listed_to(person(caller)), [_clause(one) for one in clauses]
             columns = [_columns()[one.key].desc() if one.descending else _columns()[one.key] for one in by]
             ids = places.projects(s, visible, conditions, columns, archived=deleted, skip=skip, limit=limit)
             page = first_that_fit(s, ProjectRow, ids, limit)

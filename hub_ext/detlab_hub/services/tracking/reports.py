@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +31,16 @@ from detlab.schemas.wire.runs import (
 )
 from detlab_hub.core.rights import ACTIONS, Action, Right, may, right_of
 from detlab_hub.core.tracking import keys
-from detlab_hub.core.tracking.writers import SILENT_SECONDS, WriterFacts, WriterState, run_id_of_key, standing_of
+from detlab_hub.core.tracking.writers import (
+    SHOWN_DIGITS,
+    SILENT_SECONDS,
+    WriterFacts,
+    WriterState,
+    is_drawn,
+    run_id_of_key,
+    run_ids_of_key,
+    standing_of,
+)
 from detlab_hub.services.base.access import check_may_ask, person, tracked_thing
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
@@ -51,7 +59,6 @@ from detlab_hub.store.queries.tracking.points import LoggedPoint
 from detlab_hub.store.tables import TrackedRunRow, TrackedWriterRow
 
 _log = logging.getLogger(__name__)
-_DRAWN = re.compile("[0-9a-f]{32}")
 """A key that a script has drawn: no name for people."""
 MOST_WRITERS = 4096
 """Processes of one run."""
@@ -168,7 +175,8 @@ def _known(unit: UnitOfWork, caller: Caller, key: str) -> TrackedRunRow | None:
     s = unit.session
     row = s.get(TrackedRunRow, key)
     if row is None or row.is_trial or right_of(person(caller), tracked_thing(s, caller, row)) < Right.READ:
-        row = s.get(TrackedRunRow, run_id_of_key(person(caller).name, key))
+        mine = (s.get(TrackedRunRow, one) for one in run_ids_of_key(person(caller).name, key))
+        row = next((one for one in mine if one is not None), None)
     if row is None:
         return None
     if not may(person(caller), Action.RUN_REPORT, tracked_thing(s, caller, row)):
@@ -186,7 +194,7 @@ def _begun(unit: UnitOfWork, caller: Caller, wanted: BeginRun) -> TrackedRunRow:
         place = add_project(unit, caller, wanted.project, {})
     place = made_place(unit, caller, place)
     started = round((wanted.started or unit.now) * 1000)
-    name = wanted.name or (f"run-{wanted.key[:8]}" if _DRAWN.fullmatch(wanted.key) else wanted.key)
+    name = wanted.name or (f"run-{wanted.key[:SHOWN_DIGITS]}" if is_drawn(wanted.key) else wanted.key)
     row = add_run(unit, caller, place, name, started, run_id_of_key(person(caller).name, wanted.key))
     s.flush()
     tags = {runs.KEY_TAG: wanted.key, GROUP_TAG: wanted.group, JOB_TYPE_TAG: wanted.job_type, NOTES_TAG: wanted.notes}

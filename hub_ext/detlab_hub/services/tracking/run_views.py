@@ -23,7 +23,7 @@ from detlab.schemas.wire.runs import (
     RunViewList,
 )
 from detlab_hub.core.rights import Action, right_of
-from detlab_hub.core.tracking.writers import run_id_of_key
+from detlab_hub.core.tracking.writers import run_ids_of_key
 from detlab_hub.services.base.access import person, things, tracked_thing
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
@@ -241,8 +241,8 @@ def found_run(s: Session, caller: Caller, named: str, action: Action | None = No
         return run_for(s, caller, named, action)
     except NotFound as error:
         owner = person(caller).name
-        mine = [run_id_of_key(owner, named)]
-        if s.get(TrackedRunRow, mine[0]) is None:
+        mine = [one for one in run_ids_of_key(owner, named) if s.get(TrackedRunRow, one) is not None]
+        if not mine:
             mine = _beginning(s, owner, named) or _beginning(s, owner, named.removeprefix("run-"))
         if not mine:
             error.hint = error.hint or "det run list"
@@ -299,7 +299,7 @@ def _beside(s: Session, caller: Caller, found: Sequence[TrackedRun]) -> Mapping[
 def _own_key(caller: Caller, one: TrackedRun, facts: RunFacts) -> str:
     """Return what the script calls a run; empty for others' runs, and for tags that a client has changed."""
     key, owner = facts.tags.get(runs.KEY_TAG, ""), person(caller).name
-    return key if one.owner == owner and run_id_of_key(owner, key) == one.id else ""
+    return key if one.owner == owner and one.id in run_ids_of_key(owner, key) else ""
 
 
 def _view(caller: Caller, one: TrackedRun, facts: RunFacts, beside: Mapping[str, Any]) -> RunView:

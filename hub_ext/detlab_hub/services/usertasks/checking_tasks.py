@@ -118,19 +118,19 @@ class CheckingTasks(Service):
             holder, wanted = _holder(s, task)
             place = _place(_numbered(s, holder, wanted, query.place))
             rows = (
-                select(CheckpointRow.uuid, CheckpointRow.storage)
+                select(CheckpointRow.uuid, CheckpointRow.storage, CheckpointRow.size)
                 .join(ExperimentRow, ExperimentRow.id == CheckpointRow.experiment_id)
                 .where(ExperimentRow.owner == holder.owner, CheckpointRow.state != DELETED)
                 .where(CheckpointRow.uuid > query.after)
                 .order_by(CheckpointRow.uuid)
             )
-            found = list[str]()
-            for uuid, storage in s.execute(rows.execution_options(yield_per=500)):
+            found = dict[str, int]()
+            for uuid, storage, size in s.execute(rows.execution_options(yield_per=500)):
                 if len(found) == PER_PAGE:
-                    return ExpectedPage(items=found, more=True)
+                    return ExpectedPage(items=list(found), sizes=list(found.values()), more=True)
                 if _place(storage) == place:
-                    found.append(uuid)
-            return ExpectedPage(items=found)
+                    found[uuid] = size
+            return ExpectedPage(items=list(found), sizes=list(found.values()))
 
         return await self._context.read(find)
 

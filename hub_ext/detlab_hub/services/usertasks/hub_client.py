@@ -93,6 +93,21 @@ class HubServers:
             offset = int(following["offset"]) if following else None
         return found
 
+    async def groups_of(self, user: str) -> frozenset[str] | None:
+        """Return the groups that a user is in now; None: the Hub has no such user.
+
+        Raises:
+            Unavailable: The Hub does not answer.
+            DetlabError: It refuses.
+        """
+        try:
+            found = (await self._call("GET", f"/users/{quote(user, safe='')}")).json()
+        except NotFound:
+            if not await self._known():  # what answers there is no Hub
+                raise Unavailable("the Hub does not know the master's own token", hint="det status") from None
+            return None
+        return frozenset(str(group) for group in found.get("groups") or [])
+
     async def _call(self, method: str, path: str, **more: Any) -> httpx.Response:
         try:
             reply = await self._client.request(method, path, **more)
@@ -113,7 +128,7 @@ class HubServers:
     async def _known(self) -> bool:
         """Tell whether the Hub knows the master's token; while it cannot note the use of tokens, it knows none."""
         try:
-            return (await self._client.get("/user")).status_code not in _UNKNOWN
+            return (await self._client.get("/user")).status_code not in {*_UNKNOWN, 404}
         except httpx.HTTPError:
             return False
 

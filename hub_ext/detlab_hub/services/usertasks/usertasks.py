@@ -78,14 +78,7 @@ class UserTasks(Service):
         """
         if request.kind.served_by_hub and not request.dry_run:
             raise Conflict(f"a {request.kind} is started by the Hub")
-        made = await prepare(self._context, caller, request.kind, request.config, request.config_yaml, request.template)
-        config, warnings = made.config, [*made.warnings]
-        if await self._context.read(lambda s: known_task(s, caller.name, request.idempotency_key)) is None:
-            if not request.dry_run:
-                self._context.limiter.submission(caller.name, caller.groups)
-            warnings += await feasible(self._context, caller, request.kind, made)
-            warnings += self._context.halted_warnings
-        reply = CreateTaskReply(created=False, warnings=warnings, config=masked_config(config), given=list(made.given))
+        config, reply = await self.check(caller, request)
         if request.dry_run:
             return reply
         reasons = self._context.pending_reasons
@@ -97,6 +90,24 @@ class UserTasks(Service):
             return reply.model_copy(update={"task": view, "created": known is None})
 
         return await self._context.write(make)
+
+    async def check(self, caller: Caller, request: CreateTask) -> tuple[dict[str, Any], CreateTaskReply]:
+        """Complete and check what is to be queued; return its config, and the reply without a task.
+
+        Raises:
+            ConfigError: With every mistake.
+            ResourcesError: No agent could ever run it.
+            TooFast: The caller submits too often.
+        """
+        made = await prepare(self._context, caller, request.kind, request.config, request.config_yaml, request.template)
+        config, warnings = made.config, [*made.warnings]
+        if await self._context.read(lambda s: known_task(s, caller.name, request.idempotency_key)) is None:
+            if not request.dry_run:
+                self._context.limiter.submission(caller.name, caller.groups)
+            warnings += await feasible(self._context, caller, request.kind, made)
+            warnings += self._context.halted_warnings
+        given = list(made.given)
+        return config, CreateTaskReply(created=False, warnings=warnings, config=masked_config(config), given=given)
 
     async def list(
         self,

@@ -13,10 +13,11 @@ from detlab_hub.store.tables import ExperimentRow
 _HOUR = 3600.0
 
 
-def used(s: Session, row: ExperimentRow, now: float) -> dict[str, Any]:
+def used(s: Session, row: ExperimentRow, now: float, currency: str) -> dict[str, Any]:
     """Return what is used of an experiment's budgets, and its cost so far, as fields of its view."""
     cost = usage.cost_of_experiment(s, row.id, now)
-    return {"budgets": views(s, row, now), "cost": round(cost, 6) if cost else None}
+    priced = {"cost": round(cost, 6), "currency": currency} if cost else {"cost": None}
+    return {"budgets": views(s, row, now), **priced}
 
 
 def views(s: Session, row: ExperimentRow, now: float) -> list[BudgetView]:

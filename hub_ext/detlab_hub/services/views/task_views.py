@@ -109,6 +109,7 @@ def _view(
     pending = current is not None and current.state == AllocationState.PENDING
     up = current is not None and current.state == AllocationState.RUNNING
     resources = row.config.get("resources") or {}
+    idle = (row.source.get(TaskNote.IDLE_GPUS) or {}) if up and state is TrialState.ACTIVE else {}
     maker, workspace, project = names.get(row.project_id or 0, (row.owner, "", ""))
     return TaskView(
         id=row.id,
@@ -144,8 +145,11 @@ def _view(
         last_activity=row.last_activity,
         idle_timeout=row.idle_timeout,
         cull_at=row.cull_at,
+        gpus_idle_since=idle.get("since"),
+        gpus_released_at=idle.get("release_at"),
         experiment_ids=row.experiment_ids,
         trial_ids=row.trial_ids,
+        schedule_id=row.source.get(TaskNote.SCHEDULE),
         failure=None if row.failure is None else FailureView.model_validate(row.failure),
         config=masked_config(row.config) if full else None,
     )

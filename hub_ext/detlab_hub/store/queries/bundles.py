@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from detlab_hub.core.rights import ObjectKind, Person
 from detlab_hub.store.queries.rights import visible, ways_to_experiments
 from detlab_hub.store.queries.statements import chunks, insert_or_ignore
-from detlab_hub.store.tables import BundleRow, BundleUpload, ExperimentRow, TaskRow, clean_text
+from detlab_hub.store.tables import BundleRow, BundleUpload, ExperimentRow, ScheduleRow, TaskRow, clean_text
 
 _BUNDLES: Table = BundleRow.__table__
 _UPLOADS: Table = BundleUpload.__table__
@@ -57,7 +57,7 @@ def task_with(s: Session, digest: str, who: Person) -> TaskRow | None:
     return s.scalar(runs.where(visible(ObjectKind.TASK, who, owner=TaskRow.owner)))
 
 
-_NAMED = (ExperimentRow.bundle, ExperimentRow.search_bundle, TaskRow.bundle)
+_NAMED = (ExperimentRow.bundle, ExperimentRow.search_bundle, TaskRow.bundle, ScheduleRow.bundle)
 
 
 def unused(s: Session) -> tuple[list[str], list[str]]:
@@ -84,7 +84,7 @@ def unused_since(s: Session, digests: Sequence[str] | None = None) -> dict[str, 
 
 
 def named(s: Session, digests: Sequence[str]) -> set[str]:
-    """Return those of some bundles that an experiment or a task names."""
+    """Return those of some bundles that an experiment, a task or a schedule names."""
     return {found for column in _NAMED for found in s.scalars(select(column).where(column.in_(digests))) if found}
 
 

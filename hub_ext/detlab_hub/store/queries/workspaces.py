@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, case, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import TrialState
@@ -166,6 +166,15 @@ def visible_to(viewer: Person) -> ColumnElement[bool]:
     return visible(ObjectKind.WORKSPACE, viewer, owner=whose, workspace_id=WorkspaceRow.id)
 
 
+def listed_to(viewer: Person) -> ColumnElement[bool]:
+    """Return which workspaces are in lists of a user: all that they may see, but for personal ones of others.
+
+    Those are in no list, not even in an administrator's: there are as many as users.
+    """
+    mine = or_(WorkspaceRow.kind != PERSONAL, WorkspaceRow.path == path_of(viewer.name, NOWHERE))
+    return and_(visible_to(viewer), mine)
+
+
 def page(
     s: Session,
     viewer: Person,
@@ -175,12 +184,8 @@ def page(
     name: str | None = None,
     archived: bool | None = False,
 ) -> list[int]:
-    """Return the ids of the workspaces that a user may see, in the order in which they were made, and one more.
-
-    Personal ones of others are not among them, not even for an administrator: there are as many as users.
-    """
-    mine = or_(WorkspaceRow.kind != PERSONAL, WorkspaceRow.path == path_of(viewer.name, NOWHERE))
-    query = select(WorkspaceRow.id).where(visible_to(viewer), mine).order_by(WorkspaceRow.id).limit(limit + 1)
+    """Return the ids of the workspaces that are listed to a user, the oldest first, and one more."""
+    query = select(WorkspaceRow.id).where(listed_to(viewer)).order_by(WorkspaceRow.id).limit(limit + 1)
     if after is not None:
         query = query.where(WorkspaceRow.id > after)
     if name:

@@ -1,6 +1,6 @@
 """The tables of the master, as SQLAlchemy classes."""
 
-from detlab_hub.store.tables.alerts import AlertMarkRow, AlertRow, AlertRuleRow, HookRow
+from detlab_hub.store.tables.alerts import AlertMarkRow, AlertRow, AlertRuleRow, EmailCodeRow, EmailRow, HookRow
 from detlab_hub.store.tables.artifacts import (
     ArtifactAliasRow,
     ArtifactEntryRow,
@@ -66,6 +66,7 @@ from detlab_hub.store.tables.registry import (
     VersionRow,
     WebhookRow,
 )
+from detlab_hub.store.tables.schedules import ScheduleRow
 from detlab_hub.store.tables.tasks import OutputRow, TaskNote, TaskRow
 from detlab_hub.store.tables.tracking import (
     TrackedFileRow,

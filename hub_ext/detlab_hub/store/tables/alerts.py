@@ -1,4 +1,4 @@
-"""Tables of alerts: what people were told, the rules by which they are told, and the webhooks of users."""
+"""Tables of alerts: what people were told, the rules by which they are told, webhooks and addresses of users."""
 
 from __future__ import annotations
 
@@ -59,6 +59,8 @@ class AlertRuleRow(Base):
     """Whether its owner has its alerts in their list."""
     hook_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
     """The webhook that gets them, too."""
+    email: Mapped[bool] = mapped_column(default=False)
+    """Whether they are sent to its owner's address, too."""
     created_at: Mapped[float] = mapped_column(Double, default=0.0)
 
 
@@ -95,3 +97,50 @@ class HookRow(Base):
     error: Mapped[str] = mapped_column(CleanText, default="")
     """Of the last call, if it failed."""
     created_at: Mapped[float] = mapped_column(Double, default=0.0)
+
+
+class EmailRow(Base):
+    """Where a user has alerts sent by e-mail."""
+
+    __tablename__ = "alert_emails"
+
+    owner: Mapped[str] = mapped_column(CleanText, primary_key=True)
+    address: Mapped[str] = mapped_column(CleanText, default="")
+    """Confirmed; empty: none is."""
+    confirmed_at: Mapped[float | None] = mapped_column(Double, default=None)
+    set_by: Mapped[str] = mapped_column(CleanText, default="")
+    pending: Mapped[str] = mapped_column(CleanText, default="")
+    """The address that waits for its code."""
+    code_hash: Mapped[str] = mapped_column(CleanText, default="")
+    """Of the last code that was sent there; empty: none was, or it is void."""
+    code_until: Mapped[float | None] = mapped_column(Double, default=None)
+    code_tries: Mapped[int] = mapped_column(default=0)
+    """Wrong codes since it was sent."""
+    hour_began: Mapped[float] = mapped_column(Double, default=0.0)
+    hour_count: Mapped[int] = mapped_column(default=0)
+    """Alerts that were to be sent in the hour that began then."""
+    summary_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    """The call that will tell how many came beyond, in that hour."""
+    delivered: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Alerts that the mail server has taken."""
+    delivered_at: Mapped[float | None] = mapped_column(Double, default=None)
+    error: Mapped[str] = mapped_column(CleanText, default="")
+    """Of the last attempt, if it failed."""
+
+
+class EmailCodeRow(Base):
+    """A code that was asked for; kept for a day, so that their number is bounded."""
+
+    __tablename__ = "alert_email_codes"
+    __table_args__ = (
+        Index(None, "owner", "asked_at"),
+        Index(None, "mailbox", "asked_at"),
+        Index(None, "asked_at"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    owner: Mapped[str] = mapped_column(CleanText)
+    mailbox: Mapped[str] = mapped_column(CleanText)
+    """The address without what providers do not tell apart."""
+    asked_at: Mapped[float] = mapped_column(Double)

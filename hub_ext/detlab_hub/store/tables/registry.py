@@ -159,14 +159,15 @@ class EnvironmentRow(Base):
 
 
 class WebhookRow(Base):
-    """A call of a webhook; it goes when it was delivered. One that is given up is kept for a while, and shown."""
+    """A call of a webhook, or an e-mail; it goes when it was delivered. One that is given up is kept for a while."""
 
     __tablename__ = "webhook_calls"
     __table_args__ = (Index(None, "due_at"), Index(None, "url", "id"), {"sqlite_autoincrement": True})
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     url: Mapped[str] = mapped_column(CleanText)
-    """Of the operator's settings, which hold the secret, too; or `hook:ID`, a webhook of a user."""
+    """Of the operator's settings, which hold the secret, too; or `hook:ID`, a webhook of a user; `mail:USER`, their
+    alerts by e-mail; `code:USER`, the code that confirms their address."""
     event: Mapped[str] = mapped_column(CleanText)
     body: Mapped[dict[str, Any]] = mapped_column(Json)
     created_at: Mapped[float] = mapped_column(Double)
@@ -175,8 +176,8 @@ class WebhookRow(Base):
     error: Mapped[str] = mapped_column(CleanText, default="")
     """Of the last attempt."""
     owner: Mapped[str] = mapped_column(CleanText, default="")
-    """Whose webhook it is; empty: the operator's."""
+    """Whose webhook or address it is; empty: the operator's."""
     experiment_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
-    """What it tells of: it is sent while the owner of the webhook may read that."""
+    """What it tells of: it is sent while its owner may read that."""
     failed_at: Mapped[float | None] = mapped_column(Double, default=None)
     """When it was given up; NULL: it was not."""

@@ -31,8 +31,12 @@ class TaskNote(StrEnum):
     """Which storages of its owner it compares with what the master knows, and whether it repairs them."""
     SEARCH = "search"
     """The experiment whose search it is."""
+    SCHEDULE = "schedule"
+    """The schedule that has started it."""
     TOLD = "told"
     """The search was told of its end."""
+    IDLE_GPUS = "idle_gpus"
+    """Since when its GPUs are at 0 %, and when they are released (null: they are not), in seconds since the epoch."""
 
 
 class TaskRow(Base):

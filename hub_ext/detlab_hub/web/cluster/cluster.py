@@ -1,4 +1,4 @@
-"""Routes of the cluster itself: health, who am I, its view, drain, and the API's own description."""
+"""Routes of the cluster itself: health, readiness, who am I, its view, drain, and the API's own description."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from detlab.errors import Unavailable
 from detlab.schemas.wire import ClusterView, PersonRequest, UserView, Wire
 from detlab_hub.core.rights import Action
 from detlab_hub.services.cluster.cluster import Cluster as ClusterService
+from detlab_hub.services.cluster.health import Health as HealthService
 from detlab_hub.services.cluster.overview import me
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.paths import page, route
@@ -43,6 +44,18 @@ class HealthRoute(Guarded):
         """Say whether the master serves: 503 when it cannot write."""
         if not self.services[ClusterService].healthy():
             raise Unavailable("the master cannot write now", hint="Its log says why.")
+        return Health()
+
+
+@page("ready")
+class ReadyRoute(Guarded):
+    """Readiness."""
+
+    @needs("public", cross_site="open")
+    async def get(self) -> Health:
+        """Say whether the master reads and writes its database now: else 503. Nothing else is told."""
+        if not await self.services[HealthService].ready():
+            raise Unavailable("the master is not ready")
         return Health()
 
 

@@ -3,13 +3,13 @@
 import { useState, type ReactElement } from 'react';
 
 import { useApp, useStore } from '../../state/context';
-import type { QuotaList, QuotaView, WorkspaceQuotaView } from '../../state/wire';
+import type { CostCapView, QuotaList, QuotaView, WorkspaceQuotaView } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, Loading, plural, Progress } from '../common';
 import { useQuotas, whose } from '../jobs';
 import { nameText } from '../common/text';
 import { Limits } from './Limits';
 import { useAct } from '../common/loading/load';
-import { Ago, Sheet, View } from './parts';
+import { Ago, Go, Sheet, View } from './parts';
 
 const MOST = 1_000_000;
 
@@ -35,8 +35,9 @@ export function Quotas(): ReactElement {
       {error && <ErrorBanner error={error} onRetry={reload} what="Quotas" />}
       {!data && !error && <Loading what="Loading the quotas" />}
       <SetQuota reload={reload} />
-      {data && !rows.length && <EmptyState title="No quotas.">Users may hold as many slots as are free.</EmptyState>}
+      {data && !rows.length && <EmptyState title="No quotas of slots.">Users may hold as many slots as are free.</EmptyState>}
       {rows.length > 0 && <QuotaSheet items={rows} reload={reload} />}
+      {data && (data.costs ?? []).length > 0 && <Caps items={data.costs} currency={data.currency} />}
       <Limits />
     </View>
   );
@@ -119,6 +120,39 @@ function QuotaSheet({ items, reload }: { items: readonly Row[]; reload: () => vo
         </tr>
       ))}
     </Sheet>
+  );
+}
+
+/** Caps of cost: experiments are paused at them, nothing is killed. */
+function Caps({ items, currency }: { items: readonly CostCapView[]; currency: string }): ReactElement {
+  const unit = currency ? ` (${nameText(currency, 20)})` : '';
+  const head = (
+    <>
+      <th>Of</th>
+      <th className="det-right">Cap{unit}</th>
+      <th className="det-right">Used{unit}</th>
+      <th>In</th>
+      <th>Set by</th>
+      <th>Set</th>
+    </>
+  );
+  return (
+    <>
+      <h2>Caps of cost</h2>
+      <p className="det-soft">At its cap experiments are paused, and nothing new starts. <code>det quota set --user ada --cost 500</code> sets one.</p>
+      <Sheet label="Caps of cost" head={head}>
+        {items.map(one => (
+          <tr key={`${one.kind} ${one.name}`}>
+            <td>{one.kind === 'experiment' ? <Go to={{ kind: 'experiment', id: Number(one.name) }}>experiment {nameText(one.name, 20)}</Go> : <span className="det-adm-name">{one.kind} <bdi>{nameText(one.name, 120)}</bdi></span>}</td>
+            <td className="det-right det-num">{one.cost.toFixed(2)}</td>
+            <td className="det-right det-num">{one.reached ? <b className="det-warn" title="It is reached">{one.used.toFixed(2)}</b> : one.used.toFixed(2)}</td>
+            <td>{one.kind === 'experiment' ? 'all' : 'this month (UTC)'}</td>
+            <td>{nameText(one.set_by, 60) || '–'}</td>
+            <td><Ago time={one.set_at} /></td>
+          </tr>
+        ))}
+      </Sheet>
+    </>
   );
 }
 

@@ -24,7 +24,7 @@ export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
     id: 12, name: 'digits', description: null, labels: [], notes: null, paused_at: null, paused_seconds: 0, edited_at: null, archived_at: null, owner: 'ada', may: 'own', workspace: 'default', workspace_id: null, project: 'default', project_id: null,
     state: 'ACTIVE', searcher: 'single', metric: 'loss', smaller_is_better: true, time_metric: null, max_time: null, log_retention_days: null,
     progress: 0.5, trials_total: 4, trials: { RUNNING: 2, COMPLETED: 1 }, best: null, created_at: 1e9, started_at: 1e9,
-    ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, card: null, budgets: [], cost: null, deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
+    ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, card: null, budgets: [], cost: null, currency: '', deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
   };
 }
 
@@ -36,7 +36,7 @@ export function task(over: Partial<TaskView> = {}): TaskView {
     display_state: 'RUNNING', end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1', resource_pool: 'default',
     runtime: 'process', image: null, priority: 42, server_name: 'nb-1a2b', url: null, server_host: '', created_at: 1e9, started_at: 1e9,
     ended_at: null, exit_code: null, stage_message: '', place: null, pending_reason: null, last_activity: null,
-    idle_timeout: null, cull_at: null, experiment_ids: [], trial_ids: [], failure: null, config: null, ...over
+    idle_timeout: null, cull_at: null, experiment_ids: [], trial_ids: [], gpus_idle_since: null, gpus_released_at: null, schedule_id: null, failure: null, config: null, ...over
   };
 }
 

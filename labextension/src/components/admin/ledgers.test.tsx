@@ -10,6 +10,7 @@ import { AllWork } from './AllWork';
 import { experiment, holding, HOSTILE, overview, task, waiting } from './fixtures';
 import { Limits } from './Limits';
 import { summaryOf, Queue } from './Queue';
+import { Quotas } from './Quotas';
 import { Service } from './Service';
 import { axis, byPerson, daysBetween, MOST_BANDS, OTHERS, stack } from './usage/slothours';
 import { Tokens } from './Tokens';
@@ -227,4 +228,17 @@ test('the service names unhealthy components, and a failed request can be tried 
   await userEvent.click(screen.getByRole('button', { name: 'Try again' }));
   expect(await screen.findByText('1 component unhealthy.')).toBeTruthy();
   expect(screen.getByText(HOSTILE)).toBeTruthy();
+});
+
+test('caps of cost are listed with what is used of them, as text', async () => {
+  const cap = { cost: 500, used: 12.5, reached: false, set_by: 'root', set_at: 1e9 };
+  const costs = [{ ...cap, kind: 'user', name: '<img src=x onerror=alert(1)>' }, { ...cap, kind: 'experiment', name: '12', used: 500, reached: true }];
+  const { container } = show(<Quotas />, { overview: overview(), quotas: { items: [], storage: [], workspaces: [], costs, currency: 'EUR' }, limits: { items: [], exempt_users: [] } });
+  const table = await screen.findByRole('region', { name: 'Caps of cost' });
+  expect(table.textContent).toContain('Cap (EUR)');
+  expect(table.textContent).toContain('<img src=x');
+  expect(within(table).getByText('500.00', { selector: 'b' }).title).toBe('It is reached');
+  expect(within(table).getByRole('button', { name: 'experiment 12' })).toBeTruthy();
+  expect(container.querySelector('img')).toBeNull();
+  expect(screen.getByText('No quotas of slots.')).toBeTruthy();
 });

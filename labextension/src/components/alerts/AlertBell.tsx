@@ -1,6 +1,6 @@
 /** The bell: how many alerts are unread, their list, and a notification of the host for each new one. */
 
-import { useEffect, useId, useRef, useState, type KeyboardEvent, type ReactElement } from 'react';
+import { useEffect, useId, useRef, useState, type KeyboardEvent, type ReactElement, type ReactNode } from 'react';
 
 import { useApp } from '../../state/context';
 import type { AlertList, AlertView, UnreadAlerts } from '../../state/wire';
@@ -17,7 +17,8 @@ const LOOK_AGAIN = 60_000;
 /** Alerts of one answer that become notifications; the bell has the others. */
 const MOST_NOTIFIED = 3;
 
-export function AlertBell(): ReactElement | null {
+/** `more`: a link below the list, to where rules are set. */
+export function AlertBell({ more }: { more?: ReactNode }): ReactElement | null {
   const { api } = useApp();
   const now = useNow(LOOK_AGAIN);
   const { data, reload } = useLoaded(String(now), signal => api.get<AlertList>(`alerts?limit=${SHOWN}`, signal));
@@ -72,6 +73,7 @@ export function AlertBell(): ReactElement | null {
             <ul className="det-list" aria-label="Alerts">{data.items.map(one => <AlertItem key={one.id} alert={one} onOpen={() => opened(one)} />)}</ul>
             {data.items.length === 0 && <span className="det-none">No alerts. `det alert add-rule completed` tells you when an experiment ends.</span>}
             {data.unread > 0 && <button type="button" className="det-button det-more" onClick={read}>Mark all as read</button>}
+            {more && <span className="det-bell-more" onClick={event => (event.target as Element).closest('a') && setOpen(false)}>{more}</span>}
           </>
         )}
       </span>

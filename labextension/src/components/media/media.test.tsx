@@ -167,13 +167,29 @@ describe('media of a trial', () => {
 });
 
 describe('what a training wrote as JSON', () => {
+  it('has bars of equal width for bins that are not, with the same counts in all', () => {
+    // What TensorBoard writes of values that are spread evenly: the bins grow by a tenth each.
+    const edges = [0, ...Array.from({ length: 40 }, (_, i) => 0.01 * 1.1 ** i)];
+    const counts = edges.slice(1).map((edge, i) => (edge - edges[i]!) * 1000);
+    const drawn = histogramFigure({ edges: [-1e300, ...edges, 1e300], counts: [0, ...counts, 0], not_finite: 0 })!;
+    const { y, width } = drawn.data[0] as { y: number[]; width: number[] };
+    expect(y.reduce((sum, one) => sum + one)).toBeCloseTo(counts.reduce((sum, one) => sum + one), 6);
+    expect(Math.max(...y) / Math.min(...y)).toBeCloseTo(1, 6);
+    expect(Math.max(...width) / Math.min(...width)).toBeCloseTo(1, 6);
+    expect(JSON.stringify(drawn.layout)).toContain('not equally wide');
+    for (const odd of [{ edges: [1, 1, 1], counts: [1, 2] }, { edges: [2, 1, 0], counts: [1, 2] }, { edges: [-1e308, 0, 1e308], counts: [1, 2] }]) {
+      expect(histogramFigure(odd)!.data[0]).toBeTruthy();
+    }
+  });
+
   it('is read by its shape', () => {
     expect(tableOf({ columns: ['a'], rows: [[1], [{}]] })).toBeNull();
     expect(tableOf({ columns: ['a'], rows: [[1, 2]] })!.rows).toEqual([[1]]);
     expect(confusionOf({ labels: ['a'], counts: [[1, 2]] })).toBeNull();
     expect(confusionOf({ labels: [], counts: [] })).toBeNull();
     expect(histogramFigure({ edges: [0, 1], counts: [1, 2] })).toBeNull();
-    expect(histogramFigure({ edges: [0, 1, 3], counts: [1, 2], not_finite: 2 })!.data[0]).toMatchObject({ x: [0.5, 2], width: [1, 2], y: [1, 2] });
+    expect(histogramFigure({ edges: [], counts: [] })).toBeNull();
+    expect(histogramFigure({ edges: [0, 1, 2], counts: [1, 2], not_finite: 2 })!.data[0]).toMatchObject({ x: [0.5, 1.5], width: [1, 1], y: [1, 2] });
     expect(curvesFigure({ curve: 'roc', series: [{ name: '<b>', points: [[0, 'x']] }] })).toBeNull();
     const roc = curvesFigure({ curve: 'roc', series: [{ name: '<a href=x>', points: [[0, 0], [1, 1]], area: 0.5 }] })!;
     expect(roc.data.map(trace => trace.name)).toEqual(['&lt;a href=x&gt; (0.500)', 'chance']);

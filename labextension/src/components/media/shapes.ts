@@ -59,17 +59,42 @@ export function pointsOf(value: unknown): PointsData | null {
   return { points: value.points, colours, leftOut: isNumber(value.left_out) ? value.left_out : 0 };
 }
 
+/** Bars of a histogram whose bins are not equally wide: the area of a bar must say what its height does. */
+const EQUAL_BINS = 60;
+
+/** Counts in bins of equal width, each bin's share going to those that it meets; the bins themselves if they are equal. */
+export function evenly(edges: number[], counts: number[]): { edges: number[]; counts: number[] } {
+  const widths = counts.map((_, i) => edges[i + 1]! - edges[i]!);
+  const filled = counts.flatMap((count, i) => (count !== 0 ? [i] : []));
+  if (Math.max(...widths) <= 1.01 * Math.min(...widths) || !filled.length) return { edges, counts };
+  const low = edges[filled[0]!]!;
+  const high = edges[filled.at(-1)! + 1]!;
+  const step = high / EQUAL_BINS - low / EQUAL_BINS;
+  const at = (place: number): number => (place === EQUAL_BINS ? high : low + place * step);
+  const even = new Array<number>(EQUAL_BINS).fill(0);
+  for (const i of filled) {
+    const first = Math.max(0, Math.min(EQUAL_BINS - 1, Math.floor((edges[i]! - low) / step)));
+    for (let place = first; place < EQUAL_BINS && at(place) < edges[i + 1]!; place++) {
+      const shared = Math.min(edges[i + 1]!, at(place + 1)) - Math.max(edges[i]!, at(place));
+      if (shared > 0) even[place] = even[place]! + counts[i]! * (shared / widths[i]!);
+    }
+  }
+  return { edges: Array.from({ length: EQUAL_BINS + 1 }, (_, place) => at(place)), counts: even };
+}
+
 /** How values are spread, as bars. */
 export function histogramFigure(value: unknown): Figure | null {
   if (!isDict(value) || !Array.isArray(value.edges) || !Array.isArray(value.counts)) return null;
-  const { edges, counts } = value;
-  if (!edges.every(isNumber) || !counts.every(isNumber) || edges.length !== counts.length + 1 || counts.length > 1000) return null;
+  if (!value.edges.every(isNumber) || !value.counts.every(isNumber) || value.edges.length !== value.counts.length + 1) return null;
+  if (!value.counts.length || value.counts.length > 1000) return null;
+  const { edges, counts } = evenly(value.edges, value.counts);
   const middle = counts.map((_, i) => (edges[i]! + edges[i + 1]!) / 2);
   const widths = counts.map((_, i) => edges[i + 1]! - edges[i]!);
-  const odd = isNumber(value.not_finite) && value.not_finite > 0 ? `${value.not_finite} values that are not finite are left out` : '';
+  const notes = isNumber(value.not_finite) && value.not_finite > 0 ? [`${value.not_finite} values that are not finite are left out`] : [];
+  if (counts !== value.counts) notes.push('its bins were not equally wide: spread over equal ones');
   return {
-    data: [{ type: 'bar', x: middle, y: counts, width: widths, hovertemplate: '%{y} at %{x}<extra></extra>' }],
-    layout: { bargap: 0, title: { text: '', subtitle: { text: odd } }, yaxis: { title: { text: 'count' } }, height: 340 }
+    data: [{ type: 'bar', x: middle, y: counts, width: widths, hovertemplate: '%{y:.4~g} at %{x}<extra></extra>' }],
+    layout: { bargap: 0, title: { text: '', subtitle: { text: notes.join('; ') } }, yaxis: { title: { text: 'count' } }, height: 340 }
   };
 }
 

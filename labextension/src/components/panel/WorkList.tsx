@@ -124,7 +124,7 @@ const ExperimentItem = memo(function ExperimentItem({ view, now, onDismiss }: It
         {view.owner !== me && <span className="det-ellipsis">{shared(view)}</span>}
         {view.best && (
           <span className="det-ellipsis det-num" title={`${nameText(view.metric)} of ${bestOf(view.best)}`}>
-            best {formatNumber(view.best.value)}
+            best {formatNumber(view.best.value)}{view.best.failed ? ' (trial failed)' : ''}
           </span>
         )}
         <Age view={view} running={state === 'ACTIVE'} now={now} />
@@ -168,6 +168,11 @@ const TaskItem = memo(function TaskItem({ view, now, onDismiss }: ItemProps<Task
       {!isOver(view.state) && view.stage_message && <div className="det-reason">{nameText(view.stage_message, REASON)}</div>}
       {view.cull_at && !isOver(view.state) && (
         <div className="det-reason" data-tone="waiting">idle, will be ended {until(view.cull_at, now)}</div>
+      )}
+      {view.gpus_idle_since && !isOver(view.state) && (
+        <div className="det-reason" data-tone="waiting">
+          GPUs at 0 %{view.gpus_released_at ? `, will be ended ${until(view.gpus_released_at, now)}` : ''}
+        </div>
       )}
       {view.failure && <div className="det-reason" data-tone="bad">{nameText(view.failure.message, REASON)}</div>}
     </>

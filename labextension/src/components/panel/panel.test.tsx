@@ -157,6 +157,19 @@ describe('the panel', () => {
     expect(said).toEqual(['idle, will be ended in 5 min', 'idle, will be ended now', undefined, undefined]);
   });
 
+  it('says whose GPUs do nothing, and when that ends', async () => {
+    const now = Date.now() / 1000;
+    await panel({
+      experiments: [],
+      tasks: [
+        task('a', { gpus_idle_since: now - 3000 }), task('b', { gpus_idle_since: now - 3000, gpus_released_at: now + 270 }),
+        task('c', { gpus_idle_since: now - 3000, state: 'COMPLETED', ended_at: now - 1 }), task('d')
+      ]
+    });
+    const said = ['a', 'b', 'c', 'd'].map(id => screen.getByText(`notebook ${id}`).closest('li')!.querySelector('.det-reason')?.textContent);
+    expect(said).toEqual(['GPUs at 0 %', 'GPUs at 0 %, will be ended in 5 min', undefined, undefined]);
+  });
+
   it('says so where there is nothing', async () => {
     const { done } = await panel({ experiments: [], tasks: [], queue: [], agents: [] });
     expect(screen.getByText('Queue is empty.')).toBeTruthy();

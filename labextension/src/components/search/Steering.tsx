@@ -116,7 +116,7 @@ function formOf(
         title: 'Edit the bounds', yes: 'Save', about: 'Further trials are drawn from this block; those that exist stay as they are.',
         fields: [{ key: 'hyperparameters', kind: 'yaml', label: 'The whole hyperparameters block (YAML)', value: stringify(space, { lineWidth: 0 }).trimEnd() }],
         act: ({ hyperparameters }) => ({ act: 'bounds', hyperparameters: hyperparameters as Record<string, unknown> }),
-        said: () => 'further trials have the new bounds'
+        said: () => 'further trials have the new bounds; those that are made already keep theirs'
       };
     }
     case 'concurrency': {

@@ -81,6 +81,12 @@ function Shown({ task, path, visible, onLearned }: {
       {!over && task.cull_at && (
         <Notice tone="paused">Idle: it will be ended at {formatTime(task.cull_at)} unless it is used before then.</Notice>
       )}
+      {!over && task.gpus_idle_since && (
+        <Notice tone="paused">
+          Its GPUs are at 0 % since {formatTime(task.gpus_idle_since)}
+          {task.gpus_released_at ? `: it will be ended at ${formatTime(task.gpus_released_at)} unless it uses them before then.` : '.'}
+        </Notice>
+      )}
       {task.failure && <FailureCard failure={task.failure} task={task.id} />}
       <Tabs label={`Views of ${nameText(task.name, 60)}`} tabs={tabs} chosen={shown} onChoose={setTab}>
         {shown === 'logs' && <LogView base={`${path}/logs`} label={`Logs of ${nameText(task.name, 60)}`} visible={visible} />}

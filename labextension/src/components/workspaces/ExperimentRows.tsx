@@ -107,7 +107,7 @@ function Rows({ items, label, showProject, onMove }: {
                 : '–'}
             </td>
           )}
-          <td className="det-right det-num" title={e.best ? `${nameText(e.metric, 60)} of ${bestOf(e.best)}` : undefined}>{e.best ? formatNumber(e.best.value) : '–'}</td>
+          <td className="det-right det-num" title={e.best ? `${nameText(e.metric, 60)} of ${bestOf(e.best)}` : undefined}>{e.best ? formatNumber(e.best.value) + (e.best.failed ? ' (failed)' : '') : '–'}</td>
           <td><Ago time={e.created_at} /></td>
           <td className="det-right">
             <Menu label={`Actions of experiment ${e.id}`} actions={() => [{ key: 'move', label: 'Move …', why: ownersAlone(me, e), run: () => onMove(e) }]} />

@@ -7,7 +7,7 @@ import time
 import pytest
 from alerted_world import Alerted, failing, losses, say
 from pydantic import ValidationError
-from services_scripted import ALICE, BOB, ROOT, config, deaf
+from services_scripted import ALICE, BOB, ROOT, config, deaf, report
 from sqlalchemy import event
 
 from detlab.errors import NotFound
@@ -68,6 +68,25 @@ async def test_a_plateau_is_told_until_something_is_better(alerted) -> None:
     told = await alerted.told(ALICE)
     assert [one.text for one in told] == [
         "loss: 2 validations without a better value; the best is 1",
+        "loss: 2 validations without a better value; the best is 0.9",
+    ]
+
+
+async def test_what_breaks_a_constraint_is_no_improvement(alerted) -> None:
+    def script(launch):
+        for step, (loss, size) in enumerate([(1.0, 1), (0.1, 90), (0.9, 2), (0.2, 91), (0.1, 90)], start=1):
+            yield report(step, loss=loss, size=size)
+        yield ("exit", 0)
+
+    alerted.world.script = script
+    await alerted.rule(ALICE, "improved", amount=1.0)
+    await alerted.rule(ALICE, "plateau", amount=2)
+    searcher = {"name": "single", "metric": "loss", "constraints": {"size": {"max": 10}}}
+    made = await alerted.world.submit(config(searcher))
+    await alerted.world.finish(made.id)
+    told = await alerted.told(ALICE)
+    assert [one.text for one in told] == [
+        "loss: 1 before, 0.9 now",
         "loss: 2 validations without a better value; the best is 0.9",
     ]
 

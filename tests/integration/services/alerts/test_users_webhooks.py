@@ -21,7 +21,7 @@ from detlab.schemas.wire.notify.webhooks import CreateWebhook, WebhookView
 from detlab_hub.services.alerts.webhooks import Webhooks
 from detlab_hub.services.base.outgoing import Allowed, Outgoing
 from detlab_hub.services.experiments.grants import Grants
-from detlab_hub.services.notify import outbox
+from detlab_hub.services.notify import sending
 from detlab_hub.services.notify.outbox import WebhookSender, outgoing_for_users
 from detlab_hub.store.queries.notify import webhooks
 from detlab_hub.store.tables import HookRow, WebhookRow
@@ -103,9 +103,9 @@ async def test_a_call_is_repeated_kept_when_given_up_and_shown(alerted, answer) 
     assert await alerted.send() == 1
     assert all(one.url.host == "hooks.example" for one in alerted.receiver.heard), "no redirect is followed"
     (call,) = (await alerted.webhooks.calls(ALICE, "chat")).items
-    assert (call.attempts, call.event, call.due_at) == (1, "completed", alerted.world.now + outbox.FIRST_RETRY)
+    assert (call.attempts, call.event, call.due_at) == (1, "completed", alerted.world.now + sending.FIRST_RETRY)
     assert call.error
-    alerted.world.now += outbox.GIVEN_UP_AFTER + 1.0
+    alerted.world.now += sending.GIVEN_UP_AFTER + 1.0
     await alerted.send()
     seen = await alerted.webhooks.get(ALICE, str(made_hook.id))
     assert (seen.delivered, seen.waiting, seen.failed) == (0, 0, 1)
@@ -113,7 +113,7 @@ async def test_a_call_is_repeated_kept_when_given_up_and_shown(alerted, answer) 
     alerted.receiver.answer = 200
     alerted.world.now += 86400.0
     assert await alerted.send() == 2, "what was given up is not sent again"
-    alerted.world.now += outbox.KEPT_FOR
+    alerted.world.now += sending.KEPT_FOR
     await alerted.webhooks.sweep()
     assert await alerted.calls() == 0
 

@@ -28,7 +28,7 @@ from detlab_hub.services.base.fencing import caller_of
 from detlab_hub.services.checkpoints.removals import Removals
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.usertasks.checking_tasks import PROGRAM, CheckingTasks
-from detlab_hub.store.tables import AllocationRow, TrialRow
+from detlab_hub.store.tables import AllocationRow, CheckpointRow, TrialRow
 
 
 async def checker(place: Place, caller: Caller = ALICE, experiment: int | None = None) -> TaskCaller:
@@ -60,6 +60,10 @@ async def test_the_task_knows_what_is_to_be_there_and_what_never_was(make_world:
     assert [block["type"] for block in view.storages] == ["directory"]
     expected = await place.services[CheckingTasks].expected(task, ExpectedQuery())
     assert sorted(expected.items) == sorted(place.uuids)
+    sizes = await place.services.context.read(
+        lambda s: dict(s.execute(select(CheckpointRow.uuid, CheckpointRow.size)).all())
+    )
+    assert dict(zip(expected.items, expected.sizes, strict=True)) == {uuid: sizes[uuid] for uuid in place.uuids}
     own = new_checkpoint_id(trial)
     assert await verdict(place, task, place.uuids[0]) == "kept"
     assert await verdict(place, task, own, (f"detlab-{trial}", 1)) == "busy", "its attempt may commit it still"

@@ -19,6 +19,7 @@ from detlab.schemas.wire import CreateExperiment, SteerSearch
 from detlab.schemas.wire.batches import BatchRequest
 from detlab.schemas.wire.configs.config_policies import SetPolicy
 from detlab.schemas.wire.continuing import ContinueExperiment
+from detlab.schemas.wire.notebooks.schedules import CreateSchedule
 from detlab.schemas.wire.projects import MoveExperiment, MoveTask
 from detlab.schemas.wire.storage import GcPolicy, GcRequest
 from detlab_hub.core.scheduling import read_pools
@@ -32,6 +33,7 @@ from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.services.logs.log_retention import LogRetention
 from detlab_hub.services.projects.moves import Moves
 from detlab_hub.services.queue.jobs import Jobs
+from detlab_hub.services.schedules.schedules import Schedules
 from detlab_hub.services.usertasks.servers import Servers
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.task_moves import TaskMoves
@@ -57,6 +59,7 @@ class Place:
         self.world = world
         self.live = self.paused = self.ended = 0
         self.task = ""
+        self.schedule = 0
 
     async def fill(self) -> None:
         self.live = (await self.world.submit(config(RANDOM, retention_policy={"log_retention_days": 30}))).id
@@ -66,6 +69,11 @@ class Place:
         await self.world.steps(4)
         request = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": ["sleep", "9"]})
         self.task = (await self.world.services[UserTasks].create(ALICE, request)).task.id
+        self.schedule = (await self.plan()).schedule.id
+
+    async def plan(self) -> Any:
+        wanted = CreateSchedule(cron="@daily", config={"resources": {"slots": 2}})
+        return await self.world.services[Schedules].create(ALICE, wanted)
 
     async def rule(self, workspace: str = "") -> None:
         for workload in ("experiment", "tasks"):
@@ -141,6 +149,8 @@ PATHS: dict[str, Act] = {
         ALICE, KeepLogs(experiments=[place.live], days=1)
     ),
     "log retention of all": lambda place: place.world.services[LogRetention].keep(ALICE, KeepLogs(all=True, days=1)),
+    "schedule": lambda place: place.plan(),
+    "run of a schedule": lambda place: place.world.services[Schedules].run(ALICE, place.schedule),
     **{
         f"start of a {kind}": (lambda place, kind=kind: place.start(kind, entrypoint=["true"]))
         for kind in (TaskKind.COMMAND, TaskKind.CELL, TaskKind.NOTEBOOK_RUN)

@@ -67,6 +67,10 @@ async def test_a_search_is_evaluated_by_hand_without_any_agent(make_world):
     for trial in await world.trials(made.id):
         assert (trial.asked_by, trial.best_validation) == ("alice", values[trial.id])
         assert (trial.allocation_state, trial.slots) == (None, [])
+    with pytest.raises(Conflict, match="is over") as refused:
+        await world.services[SearchSteering].steer(ALICE, made.id, SteerSearch(act="extend", trials=1))
+    assert f"det experiment fork {made.id} --warm-start" in refused.value.hint
+    assert "continue" not in refused.value.hint
 
 
 async def test_each_trial_is_made_when_it_is_asked_for(make_world):

@@ -10,7 +10,7 @@ from detlab.governance import Plan, Policy, TrainedParameter, compile_policy
 from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
 from detlab.schemas.wire.governance.attestation import PreflightReport
-from detlab.schemas.wire.governance.capabilities import ENFORCED
+from detlab.schemas.wire.governance.capabilities import ENFORCED, LEVELS
 from detlab.schemas.wire.governance.evidence import METADATA_KEY, RecordMatrix, VerifyCheckpoint
 from detlab_hub.core.scheduling import Pools, read_pools
 from detlab_hub.services.governance.evidence import SignedEvidence
@@ -61,7 +61,8 @@ class GovernedTrialDouble:
 
     async def preflight(self, **more: Any) -> list[tuple[str, str]]:
         """Report what was found before the first step; return codes and messages."""
-        report = PreflightReport(**{"version": "1", "code": [CODE], "enforces": sorted(ENFORCED), "layers": 2, **more})
+        enforces = sorted(ENFORCED | {LEVELS["dp"]})
+        report = PreflightReport(**{"version": "1", "code": [CODE], "enforces": enforces, "layers": 2, **more})
         reply = await self.world.services[Preflights].report(self.task.caller, report)
         return [(one.code, one.message) for one in reply.refusals]
 

@@ -20,23 +20,41 @@ from sqlalchemy import delete, update
 from detlab.errors import CheckpointError, Conflict, Forbidden, NotFound, Unavailable
 from detlab.governance import Policy, TrainedParameter, compile_policy
 from detlab.governance.evidence import ed25519_check, envelope, key_id, opened, to_sign
+from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.storage_types import StorageHolder
 from detlab.schemas.wire.governance.evidence import RecordMatrix, RevokeKey
 from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.failures import cards
 from detlab_hub.services.governance.evidence import SignedEvidence
 from detlab_hub.services.governance.keys import SigningKeys, folder_of, public_keys
 from detlab_hub.services.governance.reading import EvidenceReading, summary_of
 from detlab_hub.services.registry.lineage import capture
 from detlab_hub.store.queries.registry import evidence as governance
-from detlab_hub.store.tables import CheckpointRow, EvidenceRow, LedgerRow
+from detlab_hub.store.tables import CheckpointRow, EvidenceRow, ExperimentRow, LedgerRow, TrialRow
+
+CODE_DIGEST = "tree:" + "3" * 64
 
 
 async def change(world, statement) -> None:
     await world.services.context.write(lambda unit: unit.session.execute(statement))
 
 
+async def test_a_trial_whose_code_ignores_the_policy_is_warned_of_once(make_world):
+    trial = await governed_trial(make_world)
+    await trial.save(5)
+    service = trial.world.services[Experiments]
+    number = (await trial.world.services.context.read(lambda s: s.get_one(TrialRow, trial.trial_id))).experiment_id
+    assert (await service.get(ALICE, number)).warnings == []
+    for step in (6, 7):
+        await trial.commit(checkpoint_id(step << 80, trial.trial_id), step, None)
+    told = (await service.get(ALICE, number)).warnings
+    assert told == [f"trial {trial.trial_id}: {cards.UNGOVERNED}"]
+
+
 async def test_a_commit_is_signed_in_its_transaction_and_the_chain_grows(make_world):
     trial = await governed_trial(make_world)
+    await change(trial.world, update(ExperimentRow).values(bundle=CODE_DIGEST))
     first = await trial.save(5)
     second = await trial.save(9, first, 5, counts={"trusted": 4})
     reading = trial.world.services[EvidenceReading]
@@ -51,6 +69,7 @@ async def test_a_commit_is_signed_in_its_transaction_and_the_chain_grows(make_wo
     assert predicate["taint"] == {"trusted": [trial.plan.s_hash], "web": [trial.plan.s_hash]}
     assert {one["name"]: one["samples"] for one in predicate["sources"]} == {"trusted": 34, "web": 10}
     assert (predicate["parent"], predicate["ledger"]["index"]) == (first, 1)
+    assert predicate["code"] == CODE_DIGEST
     assert keys[predicate["key_id"]].state == "ACTIVE"
     page = await reading.ledger(ALICE, trial.trial_id)
     assert [(one.index, one.kind, one.checkpoint) for one in page.items] == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from services_scripted import ALICE, asha, config, report, training
 
+from detlab.client.facts import without_result
 from detlab.schemas.wire import EndReason, ExperimentState, SlotView, TrialState
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.trials import Trials
@@ -323,6 +324,22 @@ async def test_services_warnings_of_many_trials_are_counted_beyond_a_number(make
     assert len(view.warnings) == 3
     assert view.warnings[2] == "and 3 more trials, each with a warning of its own"
     assert all(trial.warnings == ["never reported 'loss'"] for trial in await world.trials(made.id))
+
+
+async def test_services_a_search_by_a_training_metric_alone_has_no_result_and_says_why(make_world):
+    def script(launch):
+        yield ("metrics", "training", 1, {"acc": 0.5})
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config({"name": "random", "metric": "acc", "max_trials": 2}))
+    view = await world.finish(made.id)
+    told = (
+        "never reported 'acc' (its validations reported: nothing; its training did, but a search goes by validations)"
+    )
+    assert told in view.warnings[0]
+    assert without_result(view) == view.warnings[0]
 
 
 async def test_services_the_warning_about_a_missing_metric_names_what_was_reported(make_world):

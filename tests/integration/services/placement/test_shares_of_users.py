@@ -100,7 +100,9 @@ async def test_the_price_that_stood_at_the_start_counts(make_world):
     await world.steps(10, 0.5)
     (one,) = await rows(world, AllocationRow)
     assert (one.price, one.pool) == (3600.0, "default")
-    cost = (await world.services[Experiments].get(ALICE, mine.id)).cost
+    shown = await world.services[Experiments].get(ALICE, mine.id)
+    cost = shown.cost
+    assert shown.currency == "EUR"
     assert cost == pytest.approx(world.now - one.assigned_at)
     view = await world.services[Usage].view(ALICE)
     assert (view.items[0].cost, view.currency) == (pytest.approx(cost), "EUR")

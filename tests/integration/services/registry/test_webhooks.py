@@ -14,7 +14,7 @@ from detlab.errors import Conflict
 from detlab.schemas.wire.registry import MoveLabel, RemoveLabel
 from detlab_hub.services.base.outgoing import Allowed, Outgoing
 from detlab_hub.services.base.settings import Webhook
-from detlab_hub.services.notify import outbox
+from detlab_hub.services.notify import sending
 from detlab_hub.services.notify.outbox import WebhookSender
 from detlab_hub.services.registry.labels import Labels
 from detlab_hub.store.tables import WebhookRow
@@ -143,7 +143,7 @@ async def test_moves_are_told_in_their_order_also_after_one_was_not_taken(told) 
 
 async def test_a_receiver_that_is_away_holds_up_no_other(told, monkeypatch) -> None:
     place, receiver, _ = told
-    monkeypatch.setattr(outbox, "BATCH", 2)
+    monkeypatch.setattr(sending, "BATCH", 2)
     other = Webhook("https://fine.example/", ("model.*",))
     object.__setattr__(place.services.settings, "webhooks", (HOOK, other))
     receiver.away = {"ops.example"}
@@ -162,7 +162,7 @@ async def test_a_receiver_that_is_gone_for_days_is_given_up(told) -> None:
     receiver.answers = [0]
     await place.services[Labels].move(ALICE, "digits", "production", MoveLabel(version=1))
     await hooks.step()
-    place.world.now += outbox.GIVEN_UP_AFTER + 1.0
+    place.world.now += sending.GIVEN_UP_AFTER + 1.0
     await hooks.step()
     assert await pending(place) == 0
 

@@ -39,6 +39,7 @@ from detlab_hub.store.tables import (
     ModelGrantRow,
     ModelRow,
     ProjectRow,
+    ScheduleRow,
     SigningKeyRow,
     TaskRow,
     TemplateRow,
@@ -179,7 +180,7 @@ BODIES: dict[str, dict[str, Any]] = {
     **declared("VALID_BODIES"),
 }
 QUERIES = {action: {"kind": "user", "name": "bob"} for action in ("experiment.unshare", "model.unshare")}
-QUERIES |= {"member.remove": {"kind": "user", "name": "ed"}}
+QUERIES |= {"member.remove": {"kind": "user", "name": "ed"}, "alert_email.take": {"user": "bob"}}
 CONTENT = {"bundle.upload": b"x"}
 UPLOADS = {
     "PUT artifacts/{artifact}/files/{digest}": {},
@@ -259,7 +260,8 @@ def objects(s: Any, bookmarked_by: str = "zoe") -> dict[str, str]:
     s.add(TrackedWriterRow(run_id=run.id, name="zzz"))
     hook = HookRow(owner="alice", name=f"h{number}", url="https://93.184.216.34/")
     rule = AlertRuleRow(owner="alice", kind="completed")
-    s.add_all([hook, rule])
+    schedule = ScheduleRow(owner="alice", name="s", cron="0 6 * * *", next_at=2e9)
+    s.add_all([hook, rule, schedule])
     s.flush()
     s.add(SigningKeyRow(id=f"{number:064x}", public_key=f"{number:064x}"))
     artifact = ArtifactRow(name=f"a{number}", kind="dataset", owner="alice", workspace_id=place.id, last_version=1)
@@ -294,6 +296,7 @@ def objects(s: Any, bookmarked_by: str = "zoe") -> dict[str, str]:
         "agent_id": "nobody",
         "webhook": str(hook.id),
         "alert_rule": str(rule.id),
+        "schedule": str(schedule.id),
         "workspace": str(place.id),
         "project": str(project.id),
     }

@@ -107,6 +107,15 @@ async def test_a_name_alone_is_never_anothers_experiment(door: Any) -> None:
     assert await new_experiment(bob, "cifar") != theirs
 
 
+async def test_personal_workspaces_of_others_are_in_no_list_of_an_administrator(door: Any) -> None:
+    alice, root = door.of("alice"), door.of("root")
+    number = await new_experiment(alice, "cifar")
+    _, reply = await root("POST", "experiments/search")
+    assert "alice" not in str(reply)
+    status, reply = await root("GET", "experiments/get", experiment_id=number)
+    assert (status, reply["experiment"]["experiment_id"]) == (200, number)
+
+
 async def test_members_of_a_workspace_have_what_their_roles_give(door: Any) -> None:
     await door.world.workspace("lab", "digits", bob="editor", vic="viewer", wanda="admin")
     alice, bob, vic, wanda, mallory = map(door.of, ("alice", "bob", "vic", "wanda", "mallory"))

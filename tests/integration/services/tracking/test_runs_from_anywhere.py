@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from detlab_hub.core.tracking.writers import SILENT_SECONDS
+from detlab_hub.core.tracking.writers import SILENT_SECONDS, run_ids_of_key
 from detlab_hub.services.tracking.reports import RunReports
 
 PYTHON, DET = sys.executable, os.fspath(Path(sys.executable).with_name("det"))
@@ -310,6 +310,19 @@ async def test_a_run_is_listed_by_what_its_script_prints_and_named_by_how_that_b
     assert (called["name"], called["key"]) == ("run-01234567", drawn), (
         "a run without a name is called as its script is told"
     )
+    assert called["id"][:8] == drawn[:8], "to others it has the digits that its script prints"
+
+
+async def test_a_run_from_before_ids_began_as_keys_do_goes_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = "0123456789abcdef" * 2
+    old = run_ids_of_key("alice", drawn)[-1]
+    with monkeypatch.context() as before:
+        before.setattr("detlab_hub.services.tracking.reports.run_id_of_key", lambda owner, key: old)
+        await place.http().post("runs", json={"key": drawn, "writer": "a", "project": "digits"})
+    again = await place.http().post("runs", json={"key": drawn, "writer": "b", "project": "digits"})
+    assert again.json()["run"]["id"] == old, again.text
+    assert (await place.get(f"runs/{drawn}"))["key"] == drawn
+    assert len((await place.get("runs"))["items"]) == 1
 
 
 # --- who may do what

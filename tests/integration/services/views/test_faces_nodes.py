@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, date, datetime
+from typing import Any
 
 import pytest
 from services_scripted import ALICE, BOB, ROOT, config, training
 
-from detlab.errors import AuthError, Conflict, Forbidden, NotFound, StaleAttempt
+from detlab.errors import AuthError, Conflict, Forbidden, NotFound, StaleAttempt, Unavailable
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import EnrolRequest, ExperimentState, Heartbeat, Kill
 from detlab_hub.services import AgentCaller, EnrolCaller
@@ -390,6 +391,39 @@ async def test_faces_health_waits_for_no_part_for_ever(make_world, monkeypatch):
     (hub,) = [item for item in view.items if item.name == "hub"]
     assert hub.ok is False
     assert hub.detail
+
+
+async def test_faces_readiness_needs_a_database_that_answers_and_asks_it_seldom(make_world, monkeypatch):
+    world = await make_world()
+    health, asked = world.services[Health], list[str]()
+    write = world.services.context.write
+
+    async def counted(fn: Any) -> Any:
+        asked.append("write")
+        return await write(fn)
+
+    monkeypatch.setattr(world.services.context, "write", counted)
+    assert await asyncio.gather(*(health.ready() for _ in range(50))) == [True] * 50
+    assert asked == ["write"], "anybody may ask: it is one look for all"
+    monkeypatch.setattr("detlab_hub.services.cluster.health.READY_SECONDS", 0.0)
+
+    async def busy(fn: Any) -> Any:
+        raise Unavailable("the database is locked")
+
+    monkeypatch.setattr(world.services.context, "write", busy)
+    assert await health.ready() is False
+
+    async def hangs(fn: Any) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("detlab_hub.services.cluster.health.PATIENCE", 0.02)
+    monkeypatch.setattr(world.services.context, "write", hangs)
+    assert await health.ready() is False
+    monkeypatch.setattr(world.services.context, "write", write)
+    monkeypatch.setattr("detlab_hub.services.cluster.health.PATIENCE", 5.0)
+    assert await health.ready() is True
+    world.services.context.stopped = True
+    assert await health.ready() is False
 
 
 async def test_faces_health_is_for_administrators(make_world):

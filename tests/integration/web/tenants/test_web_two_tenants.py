@@ -326,7 +326,7 @@ def test_both_tenants_own_what_the_walk_looks_for(cluster: Cluster, world: World
         with person(cluster, who) as client:
             shown = {one.route for one in walked(who.ids) if who.mark in ask(client, one, {"after": "0"})[1]}
         kinds = ("experiments", "trials", "tasks", "checkpoints", "jobs", "overview", "stream", "logs")
-        kinds += ("templates", "webhooks", "alerts", "alerts/rules")
+        kinds += ("templates", "webhooks", "alerts", "alerts/rules", "schedules")
         assert len(shown) >= 15, sorted(shown)
         assert [kind for kind in kinds if not any(kind in route for route in shown)] == []
 

@@ -61,6 +61,7 @@ LISTS = (
     "webhooks",
     "alerts",
     "alerts/rules",
+    "schedules",
     "templates",
     "artifacts",
     "quotas",
@@ -69,7 +70,7 @@ LISTS = (
 
 NOBODYS = {
     **dict.fromkeys(("experiment_id", "trial_id", "job_id", "model", "workspace", "project"), "999999"),
-    **dict.fromkeys(("artifact", "webhook", "alert_rule", "alert"), "999999"),
+    **dict.fromkeys(("artifact", "webhook", "alert_rule", "alert", "schedule"), "999999"),
     "uuid": "00000000-0000-4000-8000-000000000001",
     "task_id": "command-000000000000",
     "run_id": "9" * 32,
@@ -102,6 +103,10 @@ NAMED: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "webhooks", {**HOOK, "workspace": "{workspace}"}),
     ("POST", "webhooks", {**HOOK, "project": "{project}"}),
     ("POST", "alerts/read", {"ids": ["#alert"]}),
+    ("POST", "schedules", {"after_experiment": "#experiment_id"}),
+    ("POST", "schedules", {"after_task": "{task_id}"}),
+    ("POST", "schedules", {"cron": "@daily", "config": {"workspace": "{workspace}"}}),
+    ("POST", "schedules", {"cron": "@daily", "template": "{workspace}:{mark}"}),
     ("GET", "artifacts/{owner}%2F{mark}", {}),
     ("GET", "artifacts/{owner}%2F{mark}/versions/v1/file", {"path": "own.txt"}),
     ("GET", "artifacts", {"workspace": "{workspace}"}),
@@ -217,6 +222,7 @@ def seen(client: httpx.Client, own: Belongings) -> dict[str, object]:
         f"config-policies?workload=experiment&workspace={ids['workspace']}",
         "alerts?unread=true",
         "alerts/rules",
+        f"schedules/{ids['schedule']}",
     )
     return {path: client.get(f"api/v1/{path}").raise_for_status().json() for path in paths}
 

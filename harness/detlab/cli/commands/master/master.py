@@ -9,6 +9,7 @@ from typing import get_args
 
 import click
 
+from detlab.cli.commands.master.support import cluster_bundle
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, facts, moment, note, say, say_json, table
@@ -33,6 +34,9 @@ def master() -> None:
       det master logs --follow --level warning
       det master cluster-message set "Maintenance on Friday at 18:00"
     """
+
+
+master.add_command(cluster_bundle)
 
 
 @master.command()

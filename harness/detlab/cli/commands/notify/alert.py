@@ -6,6 +6,7 @@ from typing import get_args
 
 import click
 
+from detlab.cli.commands.notify.email import email
 from detlab.cli.commands.projects.options import project_of, project_option, workspace_option
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
@@ -13,7 +14,7 @@ from detlab.cli.output.printing import clean, moment, say, say_json, table
 from detlab.client.operations.notify import alerts
 from detlab.schemas.wire.notify.alerts import AlertRuleView, RuleKind
 
-COMMANDS = {"alert": "Alerts of runs: list, mark as read, and the rules by which you are told."}
+COMMANDS = {"alert": "Alerts of runs: list, mark as read, the rules by which you are told, e-mail."}
 _KINDS: tuple[RuleKind, ...] = get_args(RuleKind)
 UNITS = {"improved": "%", "plateau": "validations", "waiting": "s", "budget": "%"}
 
@@ -26,9 +27,13 @@ def alert() -> None:
     Examples:
       det alert add-rule completed                  # when any experiment of mine ends
       det alert add-rule improved --amount 1 -e 12  # when the best value of experiment 12 is 1 % better
+      det alert email set ada@example.org           # alerts by e-mail, by rules with --email
       det alert list
       det alert read
     """
+
+
+alert.add_command(email)
 
 
 @alert.command(name="list")
@@ -108,9 +113,8 @@ def rules(invocation: Invocation) -> None:
 
 
 def _row(one: AlertRuleView) -> tuple[object, ...]:
-    told = " and ".join(
-        filter(None, ("bell" if one.bell else "", f"webhook {one.webhook}" if one.webhook is not None else ""))
-    )
+    hook = f"webhook {one.webhook}" if one.webhook is not None else ""
+    told = ", ".join(filter(None, ("bell" if one.bell else "", hook, "e-mail" if one.email else "")))
     return one.id, one.kind, amount_text(one), scope_text(one), told, moment(one.created_at)
 
 
@@ -138,7 +142,8 @@ def scope_text(one: AlertRuleView) -> str:
 @workspace_option("Only what lies in this workspace.")
 @project_option("Only what lies in this project of it, or of your personal one.")
 @click.option("--webhook", metavar="W", help="A webhook of yours that is called, too: its name or id.")
-@click.option("--no-bell", is_flag=True, help="Only by the webhook.")
+@click.option("--email", "by_email", is_flag=True, help="E-mail to your confirmed address, too: det alert email set.")
+@click.option("--no-bell", is_flag=True, help="Only by webhook or e-mail.")
 @json_option
 @pass_invocation
 def add_rule(
@@ -150,6 +155,7 @@ def add_rule(
     project: str | None,
     project_id: int | None,
     webhook: str | None,
+    by_email: bool,
     no_bell: bool,
 ) -> None:
     """Be told of all your experiments, of one, or of those in a workspace or project that you may read.
@@ -163,6 +169,7 @@ def add_rule(
       det alert add-rule failed
       det alert add-rule waiting --amount 7200
       det alert add-rule completed -w ada/vision --webhook chat --no-bell
+      det alert add-rule failed --email
     """
     client = invocation.client
     made = client.add_alert_rule(
@@ -173,6 +180,7 @@ def add_rule(
         project=project_of(project, project_id),
         bell=not no_bell,
         webhook=None if webhook is None else client.get_webhook(webhook).id,
+        email=by_email,
     )
     text = f"Rule {made.id}: {made.kind} {amount_text(made)}".rstrip()
     invocation.tell(made, f"{text}, of {scope_text(made)}.")

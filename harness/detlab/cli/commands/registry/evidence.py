@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -59,6 +59,7 @@ def verify(invocation: Invocation, uuid: str, key: tuple[str, ...]) -> None:
             "policy": said.get("policy_hash"),
             "matrix": said.get("s_hash"),
             "learnt from": _names(found.learnt_from),
+            **_levels(said.get("segment") or {}),
         }
         if seen := set(said.get("taint") or {}) - set(found.learnt_from):
             facts["seen, but closed to all layers"] = _names(seen)
@@ -67,6 +68,18 @@ def verify(invocation: Invocation, uuid: str, key: tuple[str, ...]) -> None:
         say("It says what was recorded, not that the weights came from it: docs/explanation/governance.md")
     if problems:
         sys.exit(1)
+
+
+def _levels(segment: Mapping[str, Any]) -> dict[str, str]:
+    """Return the level of a segment, and what it has spent at the level `dp`."""
+    facts = {"level": str(segment.get("level", ""))}
+    spent = segment.get("privacy")
+    if isinstance(spent, Mapping):
+        facts["privacy"] = (
+            f"epsilon {float(spent.get('epsilon', 0)):.4g} of {spent.get('target_epsilon')} spent at delta"
+            f" {spent.get('delta')}, for each record, by this trial alone"
+        )
+    return facts
 
 
 def _names(sources: Iterable[str]) -> str:
@@ -116,6 +129,8 @@ def who(invocation: Invocation, uuid: str, source: str | None, layer: str | None
         [one.source or "(none)", f"{one.first}-{one.last}", str(one.samples), ", ".join(one.layers)] for one in touches
     ]
     table(["source", "batches", "samples", "layers"], rows)
+    if said := _levels(found.segments[-1].body if found.segments else {}).get("privacy"):
+        say(f"level dp: {visible(said)}")
     if found.unknown is not None:
         say(f"It began with a checkpoint of trial {found.unknown}, whose ledger you cannot read.")
 

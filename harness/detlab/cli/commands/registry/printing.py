@@ -15,13 +15,20 @@ from detlab.cli.invocation import Invocation
 from detlab.cli.output.printing import clean, facts, moment, say, settings, size, table, wants_csv
 from detlab.client.registry.facts import VersionFacts, is_evaluation
 from detlab.schemas.wire.governance.evidence import SourceSummary
-from detlab.schemas.wire.registry import Comparison, Difference, LabelMove, LineageGraph, ModelView, VersionView
+from detlab.schemas.wire.registry import (
+    Comparison,
+    Difference,
+    LabelMove,
+    LineageGraph,
+    ModelView,
+    VersionView,
+    untwinned,
+)
 
 _log = logging.getLogger(__name__)
 COMPLETION_SECONDS = 2.0
 SHOWN_METRICS = 4
 """Of a version, in a table."""
-_VALIDATION = "validation."
 
 
 # --- arguments
@@ -225,19 +232,13 @@ def print_version(view: VersionView) -> None:
     )
     evaluations = VersionFacts(view).evaluations
     _print_metadata({key: value for key, value in view.metadata.items() if not is_evaluation(key)})
-    names = _untwinned(sorted(lineage.metrics))
+    names = untwinned(sorted(lineage.metrics))
     if names:
         table(("Metric", "Value"), [(name, lineage.metrics[name]) for name in names], right=("Value",))
     if evaluations:
         rows = [(trial, one.get("name"), settings(one.get("metrics") or {})) for trial, one in evaluations.items()]
         table(("Evaluated by trial", "Name", "Metrics"), rows, right=("Evaluated by trial",))
     _print_notes(view.notes)
-
-
-def _untwinned(names: Sequence[str]) -> list[str]:
-    """Return names of metrics without those of the validation that are there without their group, too."""
-    known = set(names)
-    return [name for name in names if not (name.startswith(_VALIDATION) and name.removeprefix(_VALIDATION) in known)]
 
 
 def print_moves(found: Sequence[LabelMove]) -> None:
@@ -253,7 +254,7 @@ def print_comparison(found: Comparison) -> None:
         say(f"There is nothing to compare: this is version {names[0]} of {clean(found.versions[0].model)} alone.")
         return
     say(f"{clean(found.versions[0].model)}: versions {', '.join(names)}")
-    metrics = set(_untwinned([row.name for row in found.metrics]))
+    metrics = set(untwinned([row.name for row in found.metrics]))
     for title, rows, always in (
         ("Metric", [row for row in found.metrics if row.name in metrics], True),
         ("Hyperparameter", found.hyperparameters, False),

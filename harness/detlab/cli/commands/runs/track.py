@@ -129,7 +129,8 @@ def sync(invocation: Invocation, folders: tuple[Path, ...], project: str | None)
         if not invocation.as_json:
             more = f", {counted(len(refused), 'record')} refused: {clean(refused[0]['message'])}" if refused else ""
             what = counted(sent.sent, "record") if sent.sent else "nothing new"
-            say(f"{clean(folder.run.key)}: {what}{more} (run {sent.run.id})")
+            key = folder.run.key if folder.sent_as == folder.run.key else f"{folder.run.key}, sent as {folder.sent_as}"
+            say(f"{clean(key)}: {what}{more} (run {sent.run.id})")
     if invocation.as_json:
         say_json(done)
     return status

@@ -196,6 +196,11 @@ def why(invocation: Invocation, job_id: str, trial: bool) -> None:
     found = invocation.client.session.run(job_operations.why(asked))
     if invocation.answered(found):
         return
+    for one in found.idle:
+        trial_of = f"Trial {one.trial_id} of " if one.trial_id is not None else ""
+        what = f"{trial_of}{_named(found.job)}"
+        idle = f"holds {counted(one.slots, 'slot')}, 0 % for {duration(time.time() - one.since)}"
+        say(clean(f"{what[0].upper()}{what[1:]} {idle}."))
     if not found.items:
         slots = found.job.slots_held
         held = f"it holds {counted(slots, 'slot')}" if slots else "it requests no slots now"

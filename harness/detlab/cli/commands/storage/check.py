@@ -64,7 +64,7 @@ def _report(task: Any) -> StorageReport:
 
 def _wrong(found: StorageFound, *, repair: bool) -> bool:
     left = (found.never_count or found.uploads) and (not repair or found.not_repaired or found.uploads_note)
-    return bool(found.failure or left or found.missing_count)
+    return bool(found.failure or left or found.missing_count or found.damaged_count)
 
 
 def _show(found: StorageFound, *, repair: bool) -> None:
@@ -93,6 +93,9 @@ def _sums(found: StorageFound) -> list[str]:
     if found.missing_count:
         lines.append(f"missing           {found.missing_count} committed checkpoints are not there")
         lines += [f"  {clean(uuid)}" for uuid in found.missing[:_SHOWN]]
+    if found.damaged_count:
+        lines.append(f"damaged           {found.damaged_count} committed checkpoints are not there whole")
+        lines += [f"  {clean(uuid)}: det checkpoint verify {clean(uuid)}" for uuid in found.damaged[:_SHOWN]]
     if found.events:
         what = f"{found.events} folders, {size(found.events_bytes)}: left alone"
         lines.append(f"event files       {what}; `det experiment delete-tb-files` removes those of yours")

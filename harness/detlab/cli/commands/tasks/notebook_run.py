@@ -1,4 +1,4 @@
-"""`det notebook run`."""
+"""`det notebook run`: now, by the clock, or after something has completed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from detlab.cli.commands.tasks.command import Follower
 from detlab.cli.commands.tasks.options import TaskOptions, task_options
+from detlab.cli.commands.tasks.schedule import announce_schedule
 from detlab.cli.commands.tasks.start import INTERRUPTED, tell_given
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.failures import problem_line
@@ -44,6 +45,22 @@ from detlab.schemas.taskwire import TaskKind
     help="Also upload the content of DIR; default: the modules beside the notebook that it imports.",
 )
 @click.option("-d", "--detach", is_flag=True, help="Submit it without waiting.")
+@click.option(
+    "--cron",
+    metavar="'M H DOM MON DOW'",
+    help="Run it at these times instead of now: five fields of cron, or @daily and the like.",
+)
+@click.option(
+    "--timezone",
+    "time_zone",
+    default="UTC",
+    show_default=True,
+    metavar="ZONE",
+    help="The time zone of --cron, such as Europe/Berlin.",
+)
+@click.option(
+    "--after", metavar="ID", help="Run it once when this experiment (a number) or task has completed, instead of now."
+)
 @task_options()
 @json_option
 @pass_invocation
@@ -54,6 +71,9 @@ def run(
     output: Path | None,
     context: Path | None,
     detach: bool,
+    cron: str | None,
+    time_zone: str,
+    after: str | None,
     options: TaskOptions,
 ) -> int:
     """Run a whole notebook on the cluster with papermill; the executed notebook is stored after each cell.
@@ -67,7 +87,21 @@ def run(
       det notebook run report.ipynb
       det notebook run train.ipynb -p lr 0.1 -p epochs 20 --slots 1 -o trained.ipynb
       det notebook run nightly.ipynb --detach
+      det notebook run nightly.ipynb --cron '0 6 * * 1-5' --timezone Europe/Berlin
+      det notebook run compare.ipynb --after 12
     """
+    if cron is not None or after is not None:
+        if cron is not None and after is not None:
+            raise click.UsageError(
+                "--cron and --after exclude each other: a run starts by the clock or after something"
+            )
+        if output is not None:
+            raise click.UsageError(
+                "--output waits for a run that starts now: det task outputs fetches those of later ones"
+            )
+        return _schedule(
+            invocation, notebook, parameters, context, options, cron=cron, time_zone=time_zone, after=after
+        )
     if output is not None and detach:
         raise click.UsageError("--output waits for the end: leave out --detach, or fetch it later by det task outputs")
     config = options.config(TaskKind.NOTEBOOK_RUN, entrypoint=ENTRYPOINT)
@@ -79,6 +113,7 @@ def run(
             name=options.name,
             context=context,
             progress=progress,
+            template=options.template,
         )
     for warning in submitted.warnings:
         note(problem_line(warning))
@@ -93,6 +128,38 @@ def run(
     if invocation.as_json:
         say_json(task.view)
     return status
+
+
+def _schedule(
+    invocation: Invocation,
+    notebook: Path,
+    parameters: tuple[tuple[str, str], ...],
+    context: Path | None,
+    options: TaskOptions,
+    *,
+    cron: str | None,
+    time_zone: str,
+    after: str | None,
+) -> int:
+    with bar("Uploading code", quiet=invocation.as_json) as progress:
+        made = invocation.client.schedule_notebook(
+            notebook,
+            {name: Word(text) for name, text in parameters},
+            cron=cron or "",
+            time_zone=time_zone,
+            after=after,
+            config=options.config(TaskKind.NOTEBOOK_RUN, entrypoint=ENTRYPOINT),
+            name=options.name,
+            context=context,
+            template=options.template,
+            progress=progress,
+        )
+    for warning in made.warnings:
+        note(problem_line(warning))
+    tell_given(made.given)
+    if not invocation.answered(made.schedule):
+        announce_schedule(made.schedule)
+    return 0
 
 
 def _announce(invocation: Invocation, task: Task) -> int:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from detlab.cli.commands.projects.options import place_words
 from detlab.cli.commands.tasks.lookup import group_of
 from detlab.cli.output.failures import CANCELED, FAILED, failure_card
-from detlab.cli.output.printing import clean, console, duration, facts, moment, note, say, table
+from detlab.cli.output.printing import clean, console, counted, duration, facts, moment, note, say, table
 from detlab.client.task_facts import Tell, kind_title, kind_word
 from detlab.client.tasks import Task
 from detlab.schemas.taskwire import TaskEnd, TaskView
@@ -37,6 +37,10 @@ def detail(view: TaskView) -> str:
         return view.stage_message
     if view.cull_at is not None:
         return f"idle; ends in {duration(view.cull_at - time.time())}"
+    if view.gpus_idle_since is not None:
+        until = view.gpus_released_at
+        ends = "" if until is None else f"; ends in {duration(max(0.0, until - time.time()))}"
+        return f"{counted(view.slots_needed, 'slot')} at 0 % for {duration(time.time() - view.gpus_idle_since)}{ends}"
     return ""
 
 
@@ -78,10 +82,13 @@ def describe(task: Task) -> None:
             ("runtime", (view.image and f"{view.runtime}, {view.image}") or view.runtime),
             ("experiments", ", ".join(map(str, view.experiment_ids))),
             ("trials", ", ".join(map(str, view.trial_ids))),
+            ("schedule", view.schedule_id),
             ("created", moment(view.created_at)),
             ("started", moment(view.started_at)),
             ("last used", moment(view.last_activity)),
             ("idle end", moment(view.cull_at)),
+            ("GPUs at 0 %", f"since {moment(view.gpus_idle_since)}" if view.gpus_idle_since is not None else None),
+            ("ended for it", moment(view.gpus_released_at)),
             ("ended", moment(view.ended_at)),
             ("exit code", view.exit_code),
         ]

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from detlab.client.operations.experiments import one
 from detlab.client.transport.calls import Call, Flow, model, valid_request
-from detlab.errors import NotFound
+from detlab.errors import DetlabError, NotFound
 from detlab.governance.ledger import TRANSITION, LedgerEntry, MatrixRecord, lineage
 from detlab.schemas.wire.governance.evidence import (
     EvidenceView,
@@ -17,6 +17,7 @@ from detlab.schemas.wire.governance.evidence import (
     RevokeKey,
     SigningKeyList,
 )
+from detlab.visible import visible
 
 _MOST_TRIALS = 20
 """Trials before a checkpoint's own whose ledgers are read."""
@@ -79,6 +80,39 @@ def learnt_from(uuid: str) -> Flow[LearntFrom]:
             return LearntFrom(segments, matrices)
         trial, wanted = int(began[-1].body["from_trial"]), str(first)
     return LearntFrom(segments, matrices, trial)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordedTraining:
+    """How a trial came to a checkpoint, as it was recorded.
+
+    Attributes:
+        seen: The evidence of the checkpoint.
+        segments: Those of its trial that led to it, oldest first; at least one.
+        matrix: Under which the last of them was trained.
+    """
+
+    seen: EvidenceView
+    segments: list[LedgerEntry]
+    matrix: MatrixRecord
+
+
+def recorded_training(uuid: str) -> Flow[RecordedTraining]:
+    """Fetch how a trial came to a checkpoint.
+
+    Raises:
+        DetlabError: Its evidence is not in order: all that is wrong is named.
+    """
+    seen: EvidenceView = yield from evidence(uuid)
+    if seen.problems:
+        listed = "\n".join(f"  {visible(one.code)}: {visible(one.message)}" for one in seen.problems)
+        raise DetlabError(f"the evidence of checkpoint {visible(seen.checkpoint)} is not in order:\n{listed}")
+    segments = lineage([entry_of(one) for one in (yield from ledger(seen.trial_id))], seen.checkpoint)
+    if not segments:
+        raise DetlabError(f"the ledger of trial {seen.trial_id} has no segment of checkpoint {seen.checkpoint}")
+    path = f"trials/{seen.trial_id}/matrices/{quote(str(segments[-1].body.get('s_hash')), safe='')}"
+    found: MatrixView = yield Call("GET", path, parse=model(MatrixView))
+    return RecordedTraining(seen, segments, MatrixRecord.of(found.matrix))
 
 
 def entry_of(view: LedgerEntryView) -> LedgerEntry:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from urllib.parse import quote
 
 from detlab.client.operations.experiments import one, pages
 from detlab.client.transport.calls import Call, Flow, model, page_of
 from detlab.schemas.wire import LogLine
-from detlab.schemas.wire.runs import RunPoints, RunView
+from detlab.schemas.wire.runs import RunCurve, RunPoints, RunView
 
 
 def runs(
@@ -59,6 +61,18 @@ def run_points(run_id: str, name: str) -> Flow[RunPoints]:
         if page.next is None or page.next == after:
             return found
         after = page.next
+
+
+def run_curves(run_id: str, names: Iterable[str], max_points: int) -> Flow[list[RunCurve]]:
+    """Fetch curves of a run, thinned.
+
+    Args:
+        run_id: The run.
+        names: Of the metrics.
+        max_points: Points of each curve; extremes and the last point stay exact.
+    """
+    params: dict[str, str | int | None] = {"name": json.dumps(list(names)), "max_points": max_points}
+    return pages(f"runs/{quote(run_id, safe='')}/curves", RunCurve, "skip", None, params)
 
 
 def run_output(run_id: str, *, tail: int | None = None, search: str | None = None) -> Flow[list[LogLine]]:

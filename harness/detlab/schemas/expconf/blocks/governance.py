@@ -123,10 +123,26 @@ class CanariesConfig(Block):
     )
 
 
+class PrivacyConfig(Block):
+    """Differential privacy of the whole training, for the level `dp`: each record of the training data is protected.
+
+    Each sample is drawn for a step by itself (Poisson), its gradient is clipped, and the sum gets noise. How much of it
+    follows from the numbers here, the length of the training and the size of batches.
+    """
+
+    max_grad_norm: PositiveNumber = Field(description="Norm to which the gradient of each sample is clipped.")
+    target_epsilon: PositiveNumber = Field(
+        description="Epsilon that the training may spend; it ends before it would be exceeded."
+    )
+    delta: Annotated[PositiveNumber, Field(lt=1)] = Field(
+        description="Delta of the guarantee: well below one divided by the number of records."
+    )
+
+
 class GovernanceConfig(Block):
     """A policy: which source of samples may train which parameters, and what is measured of it. Only in detlab."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"canaries"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"canaries", "dp"})
 
     version: Literal[1] = Field(1, description="Of this block.")
     enforce: Literal["strict", "audit"] = Field(
@@ -136,7 +152,9 @@ class GovernanceConfig(Block):
         "direct",
         description="`direct`: a source's loss adds exactly nothing to gradients that are closed to it. It may still"
         " have an influence, through parameters that are open to it. `isolated`: what it trains is its own, in modules"
-        " that give zeros for other samples, and no other parameter depends on it. `dp` is not there yet.",
+        " that give zeros for other samples, and no other parameter depends on it. `dp`: the whole training is"
+        " differentially private for each record, with the numbers of the key `dp`; nothing is promised for all records"
+        " of a person together, nor for several trials together.",
     )
     engine: Literal["auto", "fused", "dual", "microbatch"] = Field(
         "auto",
@@ -160,6 +178,9 @@ class GovernanceConfig(Block):
     )
     clip: Literal["per_group", "global"] = Field(
         "per_group", description="Whether gradients are clipped apart for each set of parameters with the same scales."
+    )
+    dp: PrivacyConfig | None = Field(
+        None, description="Numbers of the level `dp`, which applies to the whole training; it needs Opacus."
     )
     canaries: CanariesConfig | None = Field(None, description="Measure memorisation, and extraction of sequences.")
     constraints: dict[str, ConstraintConfig] = Field(

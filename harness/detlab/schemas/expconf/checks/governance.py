@@ -42,6 +42,7 @@ def policy(raw: dict[str, Any]) -> Iterator[Problem]:
     yield from _rules(block, names)
     yield from _constraints(block)
     yield from _canaries(block, names)
+    yield from _private(raw, block)
     yield from _contradicted(raw, block)
 
 
@@ -113,6 +114,35 @@ def _rules(block: dict[str, Any], names: list[Any]) -> Iterator[Problem]:
     if block.get("rules") in (None, []) and block.get("default") != "allow":
         message = "are missing, and the default denies: no source may train anything"
         yield Problem(f"{_WHERE}.rules", message, 'begin with {source: "*", layers: ".*", scale: 1.0}')
+
+
+def _private(raw: dict[str, Any], block: dict[str, Any]) -> Iterator[Problem]:
+    """Require of the level `dp` its numbers, and that the whole training is at it."""
+    if block.get("level") != "dp":
+        if isinstance(block.get("dp"), dict):
+            yield Problem(f"{_WHERE}.dp", "has an effect at the level dp alone", "write `level: dp`, or leave it out")
+        for index, rule in _mappings(block, "rules"):
+            if rule.get("level") == "dp":
+                message = "is for the whole training, and not for the parameters of one rule"
+                yield Problem(f"{_WHERE}.rules[{index}].level", message, "write `governance.level: dp`")
+        return
+    if not isinstance(block.get("dp"), dict):
+        hint = "such as {max_grad_norm: 1.0, target_epsilon: 8.0, delta: 1.0e-5}"
+        yield Problem(f"{_WHERE}.dp", "is missing, and the level dp needs its numbers", hint)
+    for index, rule in _mappings(block, "rules"):
+        path = f"{_WHERE}.rules[{index}]"
+        if rule.get("level") not in (None, "dp"):
+            yield Problem(f"{path}.level", "differs from dp, which is for the whole training", "leave it out")
+        if rule.get("scale") != 1 and finite_number(rule.get("scale")) is not None:
+            yield Problem(f"{path}.scale", "must be 1: at the level dp all sources train all layers", "write 1.0")
+    for key, wanted in (("enforce", "strict"), ("engine", "auto"), ("normalize", "global")):
+        if block.get(key) not in (None, wanted):
+            yield Problem(f"{_WHERE}.{key}", f"must be {wanted} at the level dp", "leave it out")
+    options = raw.get("optimizations")
+    most = finite_number(options.get("aggregation_frequency")) if isinstance(options, dict) else None
+    if most is not None and most > 1:
+        message = "must be 1 at the level dp: each batch is a step of its own, which the accountant counts"
+        yield Problem("optimizations.aggregation_frequency", message, "make the batches larger instead")
 
 
 def _pattern(path: str, pattern: object) -> Iterator[Problem]:

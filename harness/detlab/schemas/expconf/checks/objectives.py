@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,13 @@ NO_WINNER = ("single", "custom", "pbt", "pb2")
 ONE_OBJECTIVE = ("cmaes",)
 """Search methods that cannot rank by several metrics."""
 MOST_OBJECTIVES = 8
+_MORE = """acc accuracy auc auprc auroc bleu dice f1 fscore iou kappa map mcc miou mrr ndcg precision psnr r2 recall
+    return reward rouge ssim top1 top5"""
+MORE_IS_BETTER = frozenset(_MORE.split())
+"""Words in names of metrics of which more is better."""
+LESS_IS_BETTER = re.compile(r"error|err\b|loss|regret|wrong|\b1\W|minus|neg")
+"""What turns such a name around: `1 - accuracy`, `neg_f1`, `recall_loss`."""
+_WORD = re.compile(r"[a-z]+[0-9]*")
 
 
 def _searcher(raw: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +58,29 @@ def _contradictions(searcher: dict[str, Any], first: dict[str, Any]) -> Iterator
     if isinstance(smaller, bool) and isinstance(expected, bool) and smaller != expected:
         message = f"is {str(smaller).lower()}, but {str(expected).lower()} for the first of `metrics`"
         yield Problem("searcher.smaller_is_better", message, "leave it out: the first of `metrics` counts")
+
+
+def directions(raw: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of a metric that is minimized because nobody said otherwise, though more of it is better by its name."""
+    searcher = _searcher(raw)
+    given = searcher.get("metrics")
+    entries = (
+        [(f"searcher.metrics[{place}]", one, "name") for place, one in enumerate(given)]
+        if isinstance(given, list)
+        else []
+    )
+    for path, entry, key in entries or [("searcher", searcher, "metric")]:
+        name = entry.get(key) if isinstance(entry, dict) else None
+        if not isinstance(name, str) or entry.get("smaller_is_better") is not None:
+            continue
+        if MORE_IS_BETTER.intersection(_WORD.findall(name.lower())) and not LESS_IS_BETTER.search(name.lower()):
+            message = f"is not set: the search minimizes {name!r}, of which more is better by its name"
+            yield Problem(
+                f"{path}.smaller_is_better",
+                message,
+                "write `smaller_is_better: false`, or true if it is right",
+                "warning",
+            )
 
 
 def ends(raw: dict[str, Any]) -> Iterator[Problem]:

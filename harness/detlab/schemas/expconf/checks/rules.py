@@ -337,6 +337,7 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     search_plans.plans,
     objectives.metrics,
     objectives.constraints,
+    objectives.directions,
     objectives.ends,
     stopping.policies,
     governance.policy,

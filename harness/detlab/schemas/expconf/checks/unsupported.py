@@ -134,11 +134,14 @@ def _governance(config: ExperimentConfig) -> Iterator[Problem]:
     policy = config.governance
     if policy is None:
         return
-    levels = [("governance.level", policy.level)]
-    levels += [(f"governance.rules[{index}].level", rule.level or "direct") for index, rule in enumerate(policy.rules)]
-    for path, level in levels:
-        if level == "dp":
-            yield Problem(path, f"`{level}` cannot be enforced yet", "write direct, and read what it does not promise")
+    if policy.level == "dp" and getattr(config.searcher, "name", "single") != "single":
+        yield Problem(
+            "governance.dp.target_epsilon",
+            "is what each trial may spend; what a search spends is not added up: with n trials it is n times that, and"
+            " n times delta, at most",
+            "divide both by the number of trials, or search on other data",
+            "warning",
+        )
     if policy.engine == "microbatch":
         yield Problem("governance.engine", "`microbatch` is not there yet", "write auto")
     yield Problem(

@@ -15,7 +15,7 @@ LEDGER = "gov.ledger@1"
 CAPABILITIES = (*LEVELS.values(), *ENGINES.values(), LEDGER)
 """All that a config may require; no detlab enforces some of them yet."""
 ENFORCED = frozenset({LEVELS["direct"], LEVELS["isolated"], ENGINES["fused"], ENGINES["dual"], LEDGER})
-"""What this detlab enforces where it runs."""
+"""What this detlab enforces where it runs; the level `dp` too where Opacus is installed, which each agent attests."""
 CAPABILITY = re.compile(r"gov\.[a-z]{1,30}@[0-9]{1,3}")
 
 

@@ -24,6 +24,20 @@ class EpochOrder(Wire):
     """SHA-256 of the digests of all ranks, in order; each of its samples' indices, batch by batch."""
 
 
+class PrivacySpent(Wire):
+    """What a training at the level `dp` has spent, since its weights were new, by its own accountant."""
+
+    mechanism: str = Field("rdp", max_length=20)
+    """The accountant: Renyi differential privacy of Gaussian noise on samples that are drawn by themselves."""
+    epsilon: float = Field(ge=0, allow_inf_nan=False)
+    delta: float = Field(gt=0, lt=1)
+    target_epsilon: float = Field(gt=0, allow_inf_nan=False)
+    max_grad_norm: float = Field(gt=0, allow_inf_nan=False)
+    noise_multiplier: float = Field(gt=0, allow_inf_nan=False)
+    sample_rate: float = Field(gt=0, le=1)
+    steps: Count = 0
+
+
 class GovernedSegment(Wire):
     """What was trained since the checkpoint before: the key `governance` of a checkpoint's metadata."""
 
@@ -45,7 +59,9 @@ class GovernedSegment(Wire):
     canaries: str = Field("", max_length=71)
     """Commitment to which canaries are trained on, drawn before the first batch; empty: there are none."""
     versions: dict[Name, Name] = Field({}, max_length=20)
-    """Of torch and detlab."""
+    """Of torch and detlab, and what rounding depends on: `threads`, `processor`, and `gpu` if there is one."""
+    privacy: PrivacySpent | None = None
+    """At the level `dp`; None at another one."""
 
 
 class RecordMatrix(Wire):
@@ -181,6 +197,8 @@ class EvidenceSummary(Wire):
     ledger_index: int = 0
     ledger_hash: str = ""
     sources: list[SourceSummary] = []
+    privacy: PrivacySpent | None = None
+    """At the level `dp`; None at another one."""
 
 
 VerifyCheckpoint.model_rebuild()

@@ -86,6 +86,8 @@ class SetAlertRule(PersonRequest):
     """Whether the caller has its alerts in their list."""
     webhook: int | None = Field(None, ge=1, lt=2**63)
     """A webhook of the caller that gets them, too."""
+    email: bool = False
+    """Whether they are sent to the caller's confirmed address, too."""
 
     @model_validator(mode="after")
     def _one_scope(self) -> Self:
@@ -95,8 +97,8 @@ class SetAlertRule(PersonRequest):
             raise ValueError(f"a rule of kind {self.kind} has no amount")
         if self.amount is not None and self.amount > MOST_AMOUNT[self.kind]:
             raise ValueError(f"amount is at most {MOST_AMOUNT[self.kind]:g} for {self.kind}")
-        if not self.bell and self.webhook is None:
-            raise ValueError("a rule tells something: leave bell on, or name a webhook")
+        if not self.bell and self.webhook is None and not self.email:
+            raise ValueError("a rule tells something: leave bell on, set email, or name a webhook")
         return self
 
 
@@ -113,6 +115,7 @@ class AlertRuleView(Wire):
     """Its name, as far as the caller may read it."""
     bell: bool = True
     webhook: int | None = None
+    email: bool = False
     owner: str = ""
     created_at: float = 0.0
 

@@ -167,6 +167,10 @@ class Tournament(SearchMethod):
         number = self._bracket_of[request_id]
         return self._passed_on(number, self._brackets[number].exited_early(factory, request_id, reason), factory)
 
+    def count_stopped(self, request_id: str, score: Score | None) -> None:
+        """Pass on to the trial's bracket."""
+        self._brackets[self._bracket_of[request_id]].count_stopped(request_id, score)
+
     def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Pass on to the trial's bracket."""
         number = self._bracket_of[request_id]

@@ -186,6 +186,11 @@ class PromotingBracket(AsyncHalving):
         self._active.discard(request_id)
         self._paused.pop(request_id, None)
 
+    def count_stopped(self, request_id: str, score: Score | None) -> None:
+        """Count a trial that a policy or a user stops on its way to a rung there: the others are not to wait for it."""
+        if request_id in self._active:
+            self._rungs[self._level[request_id]].insert(request_id, score or self._config.worst)
+
     def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Free the place of a trial that a stopping policy or a user ended; its scores stay."""
         self._forget(request_id)

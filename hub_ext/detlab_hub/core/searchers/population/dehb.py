@@ -258,6 +258,12 @@ class DEHB(SearchMethod):
         if run.vector is not None:  # else it ended before it had a point
             self._populations[run.level].challenge(run.slot, run.vector, score)
 
+    def count_stopped(self, request_id: str, score: Score | None) -> None:
+        """Let a trial that a policy or a user stops on its way to a rung challenge there with what it scored."""
+        run = self._runs[request_id]
+        if run.active:
+            self._challenge(run, score or self._plan.worst)
+
     def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Fill the place of a trial that a stopping policy or a user ended."""
         self._runs[request_id].active = False

@@ -1,4 +1,4 @@
-"""Limits that are checked against the database: how many jobs a user has, and which priority may be given. Pure."""
+"""Limits that are checked against the database: how much a user has, and which priority may be given. Pure."""
 
 from __future__ import annotations
 
@@ -21,6 +21,18 @@ def check_queued(limits: PerUserLimits, user: str, groups: Collection[str], jobs
     if most and jobs >= most and limits.binds(user, groups):
         message = f"{user} has {jobs:,} experiments and tasks that have not ended; one may have {most:,}"
         raise TooMany("queued_jobs", user, "queued_jobs", message, "End some, or wait until some have ended")
+
+
+def check_schedules(limits: PerUserLimits, user: str, groups: Collection[str], schedules: int) -> None:
+    """Refuse another schedule of a user with as many as the limit.
+
+    Raises:
+        TooMany: As many as one may have.
+    """
+    most = limits.schedules
+    if most and schedules >= most and limits.binds(user, groups):
+        message = f"{user} has {schedules:,} schedules; one may have {most:,}"
+        raise TooMany("schedules", user, "schedules", message, "Remove some: det schedule list")
 
 
 def check_priority(limits: PerUserLimits, caller: Caller, priority: int | None, default: int) -> None:

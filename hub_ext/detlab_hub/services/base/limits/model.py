@@ -27,6 +27,7 @@ class PerUserLimits:
     submissions_per_minute: int = _limit(120, "jobs/min", "Experiments and tasks that a user submits in a minute")
     submissions_per_hour: int = _limit(2000, "jobs/h", "Experiments and tasks that a user submits in an hour")
     queued_jobs: int = _limit(1000, "jobs", "Experiments and tasks of a user that have not ended")
+    schedules: int = _limit(50, "schedules", "Schedules of a user that may still start runs")
     zero_slot_tasks: int = _limit(50, "tasks", "Tasks and trials without slots of a user that run at a time in a pool")
     open_streams: int = _limit(100, "streams", "Streams of events and output that a user has open")
     upload_gb_per_day: float = _limit(100.0, "GB/day", "Code and outputs that a user uploads in a day (UTC)")

@@ -1,4 +1,4 @@
-"""Alerts, their rules and webhooks; pre-flights; shares of users, prices, caps; templates and config policies."""
+"""Alerts, their rules, webhooks and mails; pre-flights; shares, prices, caps; templates, policies; schedules."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -17,6 +17,8 @@ def upgrade() -> None:
     _shares()
     _templates()
     _deleted_artifacts()
+    _emails()
+    _schedules()
 
 
 def _alerts() -> None:
@@ -54,6 +56,7 @@ def _alerts() -> None:
         sa.Column("bell", sa.Boolean(), nullable=False),
         sa.Column("hook_id", sa.BigInteger(), nullable=True),
         sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("email", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_alert_rules")),
         sqlite_autoincrement=True,
     )
@@ -192,7 +195,83 @@ def _deleted_artifacts() -> None:
     op.create_index(op.f("ix_deleted_artifact_links_experiment_id"), "deleted_artifact_links", ["experiment_id"])
 
 
+def _emails() -> None:
+    op.create_table(
+        "alert_emails",
+        sa.Column("owner", sa.Text(), nullable=False),
+        sa.Column("address", sa.Text(), nullable=False),
+        sa.Column("confirmed_at", sa.Double(), nullable=True),
+        sa.Column("set_by", sa.Text(), nullable=False),
+        sa.Column("pending", sa.Text(), nullable=False),
+        sa.Column("code_hash", sa.Text(), nullable=False),
+        sa.Column("code_until", sa.Double(), nullable=True),
+        sa.Column("code_tries", sa.Integer(), nullable=False),
+        sa.Column("hour_began", sa.Double(), nullable=False),
+        sa.Column("hour_count", sa.Integer(), nullable=False),
+        sa.Column("summary_id", sa.BigInteger(), nullable=True),
+        sa.Column("delivered", sa.BigInteger(), nullable=False),
+        sa.Column("delivered_at", sa.Double(), nullable=True),
+        sa.Column("error", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("owner", name=op.f("pk_alert_emails")),
+    )
+    op.create_table(
+        "alert_email_codes",
+        sa.Column("id", ID, nullable=False),
+        sa.Column("owner", sa.Text(), nullable=False),
+        sa.Column("mailbox", sa.Text(), nullable=False),
+        sa.Column("asked_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_alert_email_codes")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_alert_email_codes_owner_asked_at"), "alert_email_codes", ["owner", "asked_at"])
+    op.create_index(op.f("ix_alert_email_codes_mailbox_asked_at"), "alert_email_codes", ["mailbox", "asked_at"])
+    op.create_index(op.f("ix_alert_email_codes_asked_at"), "alert_email_codes", ["asked_at"])
+
+
+def _schedules() -> None:
+    op.create_table(
+        "schedules",
+        sa.Column("id", ID, nullable=False),
+        sa.Column("owner", sa.Text(), nullable=False),
+        sa.Column("owner_groups", sa.Text(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=True),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("workspace_id", sa.BigInteger(), nullable=True),
+        sa.Column("project_id", sa.BigInteger(), nullable=True),
+        sa.Column("config", sa.Text(), nullable=False),
+        sa.Column("template", sa.Text(), nullable=True),
+        sa.Column("bundle", sa.Text(), nullable=True),
+        sa.Column("notebook", sa.Text(), nullable=True),
+        sa.Column("parameters", sa.Text(), nullable=False),
+        sa.Column("cron", sa.Text(), nullable=False),
+        sa.Column("time_zone", sa.Text(), nullable=False),
+        sa.Column("after_experiment", sa.BigInteger(), nullable=True),
+        sa.Column("after_task", sa.Text(), nullable=True),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("next_at", sa.Double(), nullable=True),
+        sa.Column("runs", sa.Integer(), nullable=False),
+        sa.Column("skipped", sa.Integer(), nullable=False),
+        sa.Column("last_task", sa.Text(), nullable=True),
+        sa.Column("last_due_at", sa.Double(), nullable=True),
+        sa.Column("last_started_at", sa.Double(), nullable=True),
+        sa.Column("note", sa.Text(), nullable=False),
+        sa.Column("noted_at", sa.Double(), nullable=True),
+        sa.Column("told_task", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_schedules")),
+        sa.UniqueConstraint("owner", "key", name=op.f("uq_schedules_owner_key")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_schedules_owner_id"), "schedules", ["owner", "id"])
+    op.create_index(op.f("ix_schedules_state_next_at"), "schedules", ["state", "next_at"])
+    op.create_index(op.f("ix_schedules_bundle"), "schedules", ["bundle"])
+    op.create_index(op.f("ix_schedules_last_task"), "schedules", ["last_task"])
+
+
 def downgrade() -> None:
+    for table in ("schedules", "alert_email_codes", "alert_emails"):
+        op.drop_table(table)
     op.drop_table("deleted_artifact_links")
     op.drop_table("config_policies")
     op.drop_table("templates")

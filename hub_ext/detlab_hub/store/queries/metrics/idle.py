@@ -1,63 +1,127 @@
-"""GPUs that trials hold and do not use, by the profiler's `gpu_util_*`, where trials report it."""
+"""Who holds GPUs, who was told that they do nothing, and what the profiler of trials says of theirs (`gpu_util_*`)."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, MetricName, MetricPoint, MetricSeries
+from detlab_hub.store.tables import (
+    AllocationRow,
+    ExperimentRow,
+    MetricName,
+    MetricPoint,
+    MetricSeries,
+    TaskNote,
+    TaskRow,
+    TrialRow,
+)
 
 GROUP, NAME = "gpu", "gpu_util_%"
 _LOOKED_AT = 500
 """Newest points of a GPU that are looked at."""
 _LEAST = 3
 """Points within the time, for one to be sure."""
+GPUS_IDLE = "its GPUs are idle"
+"""How the warning of a trial begins whose GPUs do nothing."""
+_HELD = AllocationRow.state == AllocationState.RUNNING, AllocationRow.slots_needed > 0
+
+
+class Holding(NamedTuple):
+    """A running allocation with slots."""
+
+    id: str
+    owner: str
+    pool: str
+    run: int
+    slots: int
+    started_at: float | None
+    experiment_id: int | None
+    trial_id: int | None
+    task_id: str | None
+
+
+def holding(s: Session, holder: int | str | None = None) -> list[Holding]:
+    """List the running allocations with slots; only those of an experiment, by its number, or of a user task."""
+    query = (
+        select(AllocationRow, ExperimentRow.owner, TaskRow.owner)
+        .outerjoin(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
+        .outerjoin(TaskRow, TaskRow.id == AllocationRow.task_id)
+        .where(*_HELD)
+        .order_by(AllocationRow.id)
+    )
+    if holder is not None:
+        of = AllocationRow.experiment_id if isinstance(holder, int) else AllocationRow.task_id
+        query = query.where(of == holder)
+    return [
+        Holding(
+            row.id,
+            row.owner or of_experiment or of_task or "",
+            row.pool,
+            row.run,
+            row.slots_needed,
+            row.started_at,
+            row.experiment_id,
+            row.trial_id,
+            row.task_id,
+        )
+        for row, of_experiment, of_task in s.execute(query)
+    ]
+
+
+def running_of(s: Session, experiment_id: int | None) -> list[str]:
+    """List the running allocations of an experiment; none of none."""
+    if experiment_id is None:
+        return []
+    query = select(AllocationRow.id).where(AllocationRow.experiment_id == experiment_id)
+    return list(s.scalars(query.where(AllocationRow.state == AllocationState.RUNNING)))
+
+
+def marked_idle(s: Session) -> set[str]:
+    """Return the running allocations whose trial or task says of itself that its GPUs are idle."""
+    tasks = select(AllocationRow.id, TaskRow.source).join(TaskRow, TaskRow.id == AllocationRow.task_id).where(*_HELD)
+    trials = select(AllocationRow.id, TrialRow.warnings).join(TrialRow, TrialRow.id == AllocationRow.trial_id)
+    found = {key for key, source in s.execute(tasks) if TaskNote.IDLE_GPUS in source}
+    return found | {
+        key for key, warnings in s.execute(trials.where(*_HELD)) if any(one.startswith(GPUS_IDLE) for one in warnings)
+    }
 
 
 class IdleTrial(NamedTuple):
     """A running trial whose GPUs all were at 0 % for a time."""
 
     trial_id: int
-    experiment_id: int
-    owner: str
-    pool: str
-    run: int
-    slots: int
     since: float
     """Since when all points are 0, as far as it was looked."""
 
 
-def idle_trials(s: Session, now: float, seconds: float) -> list[IdleTrial]:
-    """Return the running trials whose GPUs were all at 0 % for so many seconds, until their last report.
+def idle_trials(s: Session, now: float, seconds: float, trial_ids: Collection[int]) -> list[IdleTrial]:
+    """Return those of some trials whose GPUs were all at 0 % for so many seconds, until their last report.
 
-    A trial that has reported nothing for as long is left out: its numbers say nothing about now.
+    Left out are a trial that has reported nothing for as long, whose numbers say nothing about now, and one that does
+    not report all of its GPUs.
     """
-    columns = (
-        AllocationRow.trial_id,
-        AllocationRow.experiment_id,
-        ExperimentRow.owner,
-        AllocationRow.pool,
-        AllocationRow.run,
-        AllocationRow.slots_needed,
-    )
-    query = select(*columns).join(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
-    query = query.where(
+    columns = (AllocationRow.trial_id, AllocationRow.run, AllocationRow.slots_needed)
+    query = select(*columns).where(
         AllocationRow.state == AllocationState.RUNNING,
         AllocationRow.slots_needed > 0,
         AllocationRow.started_at <= now - seconds,
     )
     found = []
-    for trial_id, experiment_id, owner, pool, run, slots in s.execute(query.order_by(AllocationRow.trial_id)):
-        series = _gpus(s, trial_id or 0)
-        if not series or any(last != 0 for _, last in series):
+    wanted = set(trial_ids)
+    for trial_id, run, slots in s.execute(query.order_by(AllocationRow.trial_id)):
+        if trial_id not in wanted:
+            continue
+        series = _gpus(s, trial_id)
+        if len(series) < slots or any(last != 0 for _, last in series):
             continue
         idle = [_since(s, key, run, now, seconds) for key, _ in series]
         known = [at for at in idle if at is not None]
         if len(known) == len(idle) and now - max(known) >= seconds:
-            found.append(IdleTrial(trial_id or 0, experiment_id or 0, owner, pool, run, slots, max(known)))
+            found.append(IdleTrial(trial_id, max(known)))
     return found
 
 

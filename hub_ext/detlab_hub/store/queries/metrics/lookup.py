@@ -67,6 +67,11 @@ def prefetch(s: Session, trial: TrialRow, group: str, name: str) -> None:
         memo.series[trial.id, group, row.name_id] = row
 
 
+def is_reported(s: Session, trial_id: int, group: str, name: str) -> bool:
+    """Whether a trial has reported a metric in a group."""
+    return bool(_SERIES_BY_NAME.all(s, {"trial": trial_id, "group": group, "name": clean_text(name)}))
+
+
 @dataclass
 class Memo:
     """A cache of one transaction's look-ups: a batch of a thousand small reports needs each of them once."""

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import AllocationState, ExperimentState
 from detlab_hub.core.alerts import AlertRule, AlertSubject, RuleMark, RuleScope
 from detlab_hub.core.rights import ObjectKind, Person
+from detlab_hub.core.searchers.objectives import Objectives
 from detlab_hub.store.queries.rights import visible, visible_experiments
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import AlertMarkRow, AlertRow, AlertRuleRow, AllocationRow, ExperimentRow, TrackedRunRow
@@ -146,10 +147,14 @@ def remove_rule(s: Session, rule_id: int) -> None:
 def subjects(s: Session, ids: Collection[int]) -> dict[int, AlertSubject]:
     """Return experiments as rules look at them."""
     row, found = ExperimentRow, dict[int, AlertSubject]()
-    query = select(row.id, row.owner, row.project_id, row.workspace_id, row.metric, row.smaller_is_better)
+    query = select(row.id, row.owner, row.project_id, row.workspace_id, row.metric, row.smaller_is_better, row.config)
     for some in chunks(sorted(ids)):
         for one in s.execute(query.where(row.id.in_(some))):
-            found[one.id] = AlertSubject(*one)
+            bounds = Objectives.from_config(one.config.get("searcher") or {}).bounds
+            limits = tuple((bound.name, bound.low, bound.high) for bound in bounds)
+            found[one.id] = AlertSubject(
+                one.id, one.owner, one.project_id, one.workspace_id, one.metric, one.smaller_is_better, limits
+            )
     return found
 
 

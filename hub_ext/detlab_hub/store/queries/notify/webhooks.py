@@ -1,14 +1,15 @@
-"""Webhooks of users, and the calls of all webhooks: which are due, fairly by owner."""
+"""Webhooks of users, and the calls of all webhooks and e-mails: which are due, fairly by owner."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import and_, delete, func, or_, select
+from sqlalchemy import and_, delete, func, not_, or_, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.core.rights import ObjectKind, Person
+from detlab_hub.store.queries.notify import emails
 from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.tables import AlertRuleRow, HookRow, WebhookRow, clean_text
 
@@ -87,14 +88,14 @@ def calls_page(s: Session, target: str, limit: int, before: int | None) -> list[
 
 @dataclass(frozen=True)
 class DueCall:
-    """A call that is due: its id, its target, and whose webhook it is."""
+    """A call that is due: its id, its target, and whose webhook or address it is."""
 
     id: int
     target: str
     owner: str
 
 
-def due(s: Session, now: float, limit: int, busy: Collection[str] = ()) -> list[DueCall]:
+def due(s: Session, now: float, limit: int, busy: Collection[str] = (), *, mails: bool = False) -> list[DueCall]:
     """Return calls that are due, of each owner in turn: many of one do not delay those of others.
 
     What comes after a call that waits for its next attempt waits, too: else a receiver would hear of the last of two
@@ -105,8 +106,10 @@ def due(s: Session, now: float, limit: int, busy: Collection[str] = ()) -> list[
         now: The time.
         limit: Most calls.
         busy: Targets that are being called.
+        mails: Those of e-mail; else all others.
     """
     row = WebhookRow
+    of_mail = or_(*(row.url.startswith(prefix, autoescape=True) for prefix in emails.PREFIXES))
     first = select(row.url, func.min(row.id).label("first")).where(row.due_at > now, row.failed_at.is_(None))
     held = first.group_by(row.url).subquery()
     turn = func.row_number().over(partition_by=row.owner, order_by=row.id).label("turn")
@@ -114,6 +117,7 @@ def due(s: Session, now: float, limit: int, busy: Collection[str] = ()) -> list[
     ready = ready.where(
         and_(row.due_at <= now, row.failed_at.is_(None)), or_(held.c.first.is_(None), row.id < held.c.first)
     )
+    ready = ready.where(of_mail if mails else not_(of_mail))
     if busy:
         ready = ready.where(row.url.not_in(sorted(busy)))
     found = ready.subquery()

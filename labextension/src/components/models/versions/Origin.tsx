@@ -27,6 +27,7 @@ export function Origin({ version }: { version: VersionView }): ReactElement {
     ['Manifest', version.manifest_digest && <Digest text={version.manifest_digest} what="the manifest's digest" />],
     ['Code', l.bundle_digest && <Digest text={l.bundle_digest} what="the code's digest" />],
     ['Governed', l.governed && <>level <bdi>{nameText(l.governed.level, 20)}</bdi>, entry {l.governed.ledger_index} of the trial’s ledger <span className="det-soft">(check: <code>det governance verify {version.checkpoint.slice(0, 8)}</code>)</span></>],
+    ['Privacy', l.governed?.privacy && <>epsilon {formatNumber(l.governed.privacy.epsilon)} at delta {formatNumber(l.governed.privacy.delta)} for each record <span className="det-soft">(what other trials have spent is not in it)</span></>],
     ['Trained on', l.governed && l.governed.sources.length > 0 && l.governed.sources.map(source => (
       <span key={source.name} className="det-origin-parent"><bdi>{nameText(source.name, 60)}</bdi>: {plural(source.samples, 'sample')}{source.license && <span className="det-soft">, <bdi>{nameText(source.license, 60)}</bdi></span>}{!source.reached && <span className="det-soft"> (seen, but closed to all layers)</span>}</span>
     ))],

@@ -1,0 +1,1 @@
+"""Wire models of schedules, which run notebooks later. The tasks that they start are in `schemas.taskwire`."""
