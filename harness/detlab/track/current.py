@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import sys
@@ -12,9 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detlab.schemas.wire.runs import RUN_KEY_CHARS
 from detlab.track.errors import NoRun, RunFolderError
-from detlab.track.folder import FOLDER_VARIABLE, RUNS_FOLDER, RunDescription, RunFolder, is_run_key
+from detlab.track.folder import FOLDER_VARIABLE, RUNS_FOLDER, RunDescription, RunFolder, is_run_key, numbered
 from detlab.track.in_trial import trial_run
 from detlab.track.records import has_ended, newest
 from detlab.track.this_run import Mode, Run, RunConfig, RunResults, say
@@ -173,8 +173,8 @@ def _key(said: str | None, mode: Mode, above: Any, *, resume: bool) -> str:
         say(f"{said} is a run of its own, beside {shared}, which {ID_VARIABLE} names")
     if resume or not _has_ended(key, mode, above):
         return key
-    numbered = (f"{key[: RUN_KEY_CHARS - 4]}-{number}" for number in range(2, _MOST_NUMBERED))
-    other = next((one for one in numbered if not _has_ended(one, mode, above)), uuid.uuid4().hex)
+    further = itertools.islice(numbered(key), 1, _MOST_NUMBERED)
+    other = next((one for one in further if not _has_ended(one, mode, above)), uuid.uuid4().hex)
     logger.warning("run %s has ended: this is another one, %s (resume=True goes on with %s)", key, other, key)
     return other
 

@@ -211,11 +211,6 @@ def is_run_key(text: str) -> bool:
     return len(text) <= RUN_KEY_CHARS and re.fullmatch(RUN_KEY_PATTERN.strip("^$"), text) is not None
 
 
-def is_drawn_key(text: str) -> bool:
-    """Whether a key was drawn by chance, so that nobody else has it."""
-    return re.fullmatch("[0-9a-f]{32}", text) is not None
-
-
 def numbered(key: str) -> Iterator[str]:
     """Give a key, and then those of further runs that were to have it: `baseline`, `baseline-2` and so on."""
     yield key

@@ -31,10 +31,10 @@ from detlab.launch.delivery.shipping import (
 from detlab.launch.delivery.spool import SpoolReader, open_regular
 from detlab.schemas.wire import RefusedRecord
 from detlab.schemas.wire.artifacts.artifacts import ArtifactVersionView
-from detlab.schemas.wire.runs import BeginRun, RunView
+from detlab.schemas.wire.runs import BeginRun, RunView, is_drawn_key
 from detlab.track.artifacts import KeptArtifact, kept_in
 from detlab.track.code import UNFINISHED
-from detlab.track.folder import RECORDS, RunDescription, RunFolder, is_drawn_key, numbered, waiting_media
+from detlab.track.folder import RECORDS, RunDescription, RunFolder, numbered, waiting_media
 from detlab.track.master import RunMaster
 from detlab.track.records import RunSpool, has_ended, newest
 

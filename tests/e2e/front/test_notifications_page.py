@@ -86,13 +86,13 @@ def test_rules_address_and_webhooks_of_a_user(browser: Browser, cluster: Cluster
         form.get_by_role("combobox", name="webhook").select_option(label=HOSTILE)
         form.get_by_role("button", name="Add the rule").click()
         rules = page.get_by_role("region", name="Rules")
-        expect(rules).to_contain_text("Nothing of it runs: 90 minutes", timeout=30_000)
+        expect(rules).to_contain_text("Waiting for 90 minutes", timeout=30_000)
         assert tab.findings() == []
         pictures("notifications", browser, tab)
 
-        rules.get_by_role("button", name=re.compile("Nothing of it runs")).click()
+        rules.get_by_role("button", name=re.compile("Waiting for")).click()
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-        expect(page.get_by_text("Nothing of it runs: 90 minutes")).to_have_count(0, timeout=30_000)
+        expect(page.get_by_text("Waiting for 90 minutes")).to_have_count(0, timeout=30_000)
         hooks.get_by_role("button", name=re.compile("^Delete")).click()
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         expect(page.get_by_text("No webhooks yet.")).to_be_visible(timeout=30_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -16,6 +17,11 @@ SUMMARY_CHARS = 8000
 RunKey = Annotated[str, Field(min_length=1, max_length=RUN_KEY_CHARS, pattern=RUN_KEY_PATTERN)]
 WriterKey = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-z0-9-]+$")]
 ExitStatus = Literal["FINISHED", "FAILED", "KILLED"]
+
+
+def is_drawn_key(text: str) -> bool:
+    """Whether a key is one that a script has drawn by chance, not chosen: nobody else has it."""
+    return re.fullmatch("[0-9a-f]{32}", text) is not None
 
 
 class BeginRun(PersonRequest):

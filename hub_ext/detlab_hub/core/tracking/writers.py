@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
+
+from detlab.schemas.wire.runs import is_drawn_key
 
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 SILENT_SECONDS = 300.0
 """After which a process that was not heard from counts as lost: it says that it lives every half minute."""
 SHOWN_DIGITS = 8
 """Of an id or a drawn key: those that people read."""
-_DRAWN = re.compile("[0-9a-f]{32}")
 
 
 class WriterState(StrEnum):
@@ -61,11 +61,6 @@ def standing_of(writers: Sequence[WriterFacts]) -> RunStanding:
     return RunStanding("KILLED" if WriterState.KILLED in states else "FINISHED", ended, reason)
 
 
-def is_drawn(key: str) -> bool:
-    """Whether a key is one that a script has drawn by chance, not chosen."""
-    return _DRAWN.fullmatch(key) is not None
-
-
 def run_id_of_key(owner: str, key: str) -> str:
     """Return the id of a user's run by the key that their script has drawn or chosen for it.
 
@@ -73,7 +68,7 @@ def run_id_of_key(owner: str, key: str) -> str:
     begins as a drawn key does: what the script prints and what others see of the run have the same first digits.
     """
     digest = _digest_of(owner, key)
-    return key[:SHOWN_DIGITS] + digest[SHOWN_DIGITS:] if is_drawn(key) else digest
+    return key[:SHOWN_DIGITS] + digest[SHOWN_DIGITS:] if is_drawn_key(key) else digest
 
 
 def run_ids_of_key(owner: str, key: str) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from detlab.schemas.wire.runs import (
     RunRecords,
     WriterBegins,
     WriterExit,
+    is_drawn_key,
 )
 from detlab_hub.core.rights import ACTIONS, Action, Right, may, right_of
 from detlab_hub.core.tracking import keys
@@ -36,7 +37,6 @@ from detlab_hub.core.tracking.writers import (
     SILENT_SECONDS,
     WriterFacts,
     WriterState,
-    is_drawn,
     run_id_of_key,
     run_ids_of_key,
     standing_of,
@@ -194,7 +194,7 @@ def _begun(unit: UnitOfWork, caller: Caller, wanted: BeginRun) -> TrackedRunRow:
         place = add_project(unit, caller, wanted.project, {})
     place = made_place(unit, caller, place)
     started = round((wanted.started or unit.now) * 1000)
-    name = wanted.name or (f"run-{wanted.key[:SHOWN_DIGITS]}" if is_drawn(wanted.key) else wanted.key)
+    name = wanted.name or (f"run-{wanted.key[:SHOWN_DIGITS]}" if is_drawn_key(wanted.key) else wanted.key)
     row = add_run(unit, caller, place, name, started, run_id_of_key(person(caller).name, wanted.key))
     s.flush()
     tags = {runs.KEY_TAG: wanted.key, GROUP_TAG: wanted.group, JOB_TYPE_TAG: wanted.job_type, NOTES_TAG: wanted.notes}

@@ -28,7 +28,7 @@ export function Templates({ shared }: { shared: readonly WorkspaceView[] }): Rea
   const head = (
     <>
       <th>Template</th>
-      <th>Stands on</th>
+      <th>Based on</th>
       <th className="det-right">Version</th>
       <th>Set by</th>
       <th className="det-adm-roomy">When</th>
@@ -111,7 +111,7 @@ function Text({ reference }: { reference: string }): ReactElement {
   if (!data) return <Loading what="Loading the template" />;
   return (
     <div className="det-told-yaml">
-      {data.base && <label className="det-adm-check"><input type="checkbox" checked={merged} onChange={e => setMerged(e.target.checked)} /> with what it stands on</label>}
+      {data.base && <label className="det-adm-check"><input type="checkbox" checked={merged} onChange={e => setMerged(e.target.checked)} /> merged with its base</label>}
       <pre className="det-code-text" tabIndex={0} aria-label={`YAML of ${nameText(reference, 160)}`}>{visible(stringify((merged ? data.merged : data.config) ?? {}, { lineWidth: 0 }))}</pre>
     </div>
   );
@@ -129,7 +129,7 @@ function Edit({ of, shared, onClose, onSaved }: {
       { key: 'name', label: 'Name', most: 256, required: true, check: (text: string) => (text.trim() ? null : 'A name is needed.') },
       { key: 'workspace', label: 'Workspace', most: 520, offers: places, about: `Empty: your personal one.${me?.admin ? ' cluster: for everybody.' : ''}` }
     ]),
-    { key: 'base', label: 'Stands on', most: 1000, about: 'A template of the same workspace or of the cluster that is laid under it, such as cluster:site.' },
+    { key: 'base', label: 'Based on', most: 1000, about: 'A template of the same workspace or of the cluster that is laid under it, such as cluster:site.' },
     { key: 'description', label: 'Description', most: 10_000 },
     { key: 'config_yaml', label: 'A part of a config, as YAML', rows: 12, mono: true, check: text => metadataOf(text).problem, about: 'Masks stand for the secrets that were there, if you have set them.' }
   ];

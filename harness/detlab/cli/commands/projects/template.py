@@ -52,7 +52,7 @@ def list_command(invocation: Invocation, workspace: str | None) -> None:
     found = invocation.client.session.run(templates.templates(workspace))
     if invocation.answered(found, "No templates yet. Try: det template set NAME FILE"):
         return
-    head = ("Name", "Workspace", "Owner", "Stands on", "Default", "Version", "Set by", "Set at", "Description")
+    head = ("Name", "Workspace", "Owner", "Based on", "Default", "Version", "Set by", "Set at", "Description")
     table(head, map(_row, found))
 
 
@@ -64,7 +64,7 @@ def _row(one: TemplateView) -> tuple[object, ...]:
 
 @template.command()
 @click.argument("name", metavar="TEMPLATE")
-@click.option("--merged", is_flag=True, help="With what it stands on under it.")
+@click.option("--merged", is_flag=True, help="Merged with the templates that it is based on.")
 @json_option
 @pass_invocation
 def describe(invocation: Invocation, name: str, *, merged: bool) -> None:
@@ -81,7 +81,7 @@ def describe(invocation: Invocation, name: str, *, merged: bool) -> None:
     rows = [
         ("name", found.reference),
         ("owner", found.owner),
-        ("stands on", found.base),
+        ("based on", found.base),
         ("version", f"{found.version}, set by {found.set_by} {moment(found.set_at)}"),
         ("description", found.description),
     ]

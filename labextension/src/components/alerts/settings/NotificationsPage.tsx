@@ -24,7 +24,7 @@ export function NotificationsPage(): ReactElement {
     hooks.reload();
   };
   return (
-    <View title="Notifications" summary="What you are told of your experiments and of others that you may read, and how. The bell has what came.">
+    <View title="Notifications" summary="What you are told of your experiments and of others that you may read, and how. Past alerts are under the bell.">
       <section className="det-part">
         <h2>Rules</h2>
         <Asked of={rules} what="Rules" />

@@ -30,7 +30,7 @@ describe('rules', () => {
     const { api, done, container } = await page({ 'alerts/rules': { items: rules, next: null }, webhooks: { items: [mine(3, { name: HOSTILE })], next: null }, 'DELETE alerts/rules/2': rules[1] });
     const table = screen.getByRole('region', { name: 'Rules' });
     expect(within(table).getAllByRole('row')).toHaveLength(3);
-    expect(table.textContent).toContain('Nothing of it runs: 120 minutes');
+    expect(table.textContent).toContain('Waiting for 120 minutes');
     expect(table.textContent).toContain('⟨U+202E⟩');
     expect(document.querySelector('img')).toBeNull();
     expect((await axe.run(container)).violations).toEqual([]);

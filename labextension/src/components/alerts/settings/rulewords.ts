@@ -17,21 +17,21 @@ interface KindWords {
 }
 
 export const KINDS: Record<RuleKind, KindWords> = {
-  completed: { label: 'It has completed' },
-  failed: { label: 'It has failed' },
-  improved: { label: 'Its best value is better', unit: '%', usual: 1 },
-  plateau: { label: 'No better value', unit: 'validations', usual: 20 },
-  waiting: { label: 'Nothing of it runs', unit: 'minutes', usual: 60, times: 60 },
-  budget: { label: 'Its budget, or a quota of mine, is used', unit: '%', usual: 80 },
-  alert: { label: 'Its code calls alert' }
+  completed: { label: 'Completed' },
+  failed: { label: 'Failed' },
+  improved: { label: 'Best value improves by', unit: '%', usual: 1 },
+  plateau: { label: 'No better value in', unit: 'validations', usual: 20 },
+  waiting: { label: 'Waiting for', unit: 'minutes', usual: 60, times: 60 },
+  budget: { label: 'Budget or quota used to', unit: '%', usual: 80 },
+  alert: { label: 'Code calls alert()' }
 };
 
 export const KIND_NAMES = Object.keys(KINDS) as RuleKind[];
 
-/** `Its best value is better: 1 %`. */
+/** `Best value improves by 1 %`. */
 export function ruleWords({ kind, amount }: Pick<AlertRuleView, 'kind' | 'amount'>): string {
   const { label, unit, times = 1 } = KINDS[kind] ?? { label: nameText(kind, 40) };
-  return amount === null ? label : `${label}: ${significant(amount / times, false)} ${unit ?? ''}`.trim();
+  return amount === null ? label : `${label} ${significant(amount / times, false)} ${unit ?? ''}`.trim();
 }
 
 export function scopeWords({ scope, scope_id: id, scope_name: name }: Pick<AlertRuleView, 'scope' | 'scope_id' | 'scope_name'>): string {
