@@ -516,7 +516,7 @@ export interface CreateVersion {
 export interface CreateWebhook {
   name: string;
   url: string;
-  format?: 'default' | 'slack' | 'teams';
+  format?: 'default' | 'slack' | 'teams' | 'apprise';
   triggers?: ('completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert')[];
   workspace?: string;
   project?: string;
@@ -2123,7 +2123,7 @@ export interface WebhookView {
   id: number;
   name: string;
   url: string;
-  format: 'default' | 'slack' | 'teams';
+  format: 'default' | 'slack' | 'teams' | 'apprise';
   owner: string;
   rules: AlertRuleView[];
   secret: string;

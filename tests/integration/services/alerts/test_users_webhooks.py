@@ -72,7 +72,7 @@ async def test_the_end_is_sent_signed_as_determined_does(alerted) -> None:
     assert [one.read for one in (await alerted.alerts.list(ALICE)).items] == [True], "it is in the list, and not new"
 
 
-@pytest.mark.parametrize("form", ["slack", "teams"])
+@pytest.mark.parametrize("form", ["slack", "teams", "apprise"])
 async def test_texts_of_others_are_no_markup_in_chats(make_world, form) -> None:
     world = await make_world(deaf(1))
     await world.add_agent()
@@ -89,6 +89,9 @@ async def test_texts_of_others_are_no_markup_in_chats(make_world, form) -> None:
         assert body["text"] == "&lt;!here&gt; a b"
         markup = [one["text"]["text"] for one in body["blocks"] if one["text"]["type"] != "plain_text"]
         assert all("<!" not in text and "evil" not in text for text in markup)
+    elif form == "apprise":
+        assert (body["format"], body["type"]) == ("text", "info")
+        assert body["body"].startswith("<!channel>")
     else:
         card = body["attachments"][0]["content"]
         assert {one["type"] for one in card["body"]} == {"RichTextBlock"}, "which has no markup"

@@ -25,7 +25,7 @@ WAIT, LOOK = 10.0, 0.5
 
 @click.group(cls=LazyGroup, short={"ls": "list", "rm": "delete"})
 def webhook() -> None:
-    """Addresses that are called when something happens: with Determined's payloads, or as Slack or Teams take them.
+    """Addresses that are called when something happens: with Determined's payloads, or as Slack, Teams or Apprise take them.
 
     \b
     Examples:
@@ -73,7 +73,7 @@ def _row(one: WebhookView) -> tuple[object, ...]:
     type=click.Choice(_FORMATS),
     default="default",
     show_default=True,
-    help="How it is told: Determined's payloads, signed; or a message of Slack or Teams.",
+    help="How it is told: Determined's payloads, signed; or as Slack, Teams or Apprise take it.",
 )
 @click.option(
     "-t", "--trigger", "triggers", multiple=True, type=click.Choice(_KINDS), help="What it is told of; repeat it."

@@ -12,7 +12,7 @@ from detlab.schemas.wire.base import PersonRequest, Wire
 from detlab.schemas.wire.notify.alerts import AlertRuleView, RuleKind
 from detlab.schemas.wire.workspaces import Reference
 
-WebhookFormat = Literal["default", "slack", "teams"]
+WebhookFormat = Literal["default", "slack", "teams", "apprise"]
 URL_CHARS = 2000
 
 

@@ -169,6 +169,7 @@ function NewWebhook({ onClose, onMade }: { onClose: () => void; onMade: (made: W
                 <option value="default">Determined's payloads, signed</option>
                 <option value="slack">Slack</option>
                 <option value="teams">Teams</option>
+                <option value="apprise">Apprise</option>
               </select>
             </label>
             <fieldset className="det-told-kinds">
