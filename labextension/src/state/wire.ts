@@ -2035,6 +2035,7 @@ export interface UsageView {
 export interface UserShareView {
   pool: string;
   user: string;
+  group: string;
   held: number;
   waiting: number;
   share: number;

@@ -104,7 +104,7 @@ def _show_shares(shares: Sequence[UserShareView]) -> None:
     rows = [
         (
             one.pool,
-            one.user,
+            f"{one.user} ({one.group})" if one.group else one.user,
             one.held,
             one.waiting,
             f"{one.share:.1f} of {one.of}",
@@ -113,7 +113,15 @@ def _show_shares(shares: Sequence[UserShareView]) -> None:
         )
         for one in shares
     ]
-    columns = ("Pool", "User", "Held", "Waiting", "Share now", "Slot hours of late", "Half-life")
+    columns = (
+        "Pool",
+        "User (group)" if any(one.group for one in shares) else "User",
+        "Held",
+        "Waiting",
+        "Share now",
+        "Slot hours of late",
+        "Half-life",
+    )
     table(columns, rows, right=columns[2:])
 
 

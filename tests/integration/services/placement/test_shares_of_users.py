@@ -15,7 +15,7 @@ from detlab.schemas.wire import CreateExperiment
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services.admission import cost_caps
 from detlab_hub.services.admission.quotas import Quotas
-from detlab_hub.services.base.callers import HubCaller
+from detlab_hub.services.base.callers import Caller, HubCaller
 from detlab_hub.services.cluster.usage import Usage
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.lifecycle.accounting import day_of
@@ -72,6 +72,17 @@ async def test_usage_and_why_tell_the_share(make_world):
     why = await world.services[Jobs].why(ALICE, str(mine.id))
     assert "the user's share of 4 is" in why.items[0].detail
     assert "bob" not in why.items[0].detail
+
+
+async def test_groups_of_the_hub_have_shares_that_their_members_divide(make_world):
+    world = await make_world(training(100_000), pools=pools(group_weights={"vision": 1, "speech": 1}))
+    await world.add_agent("node", 8)
+    for name, group in (("ada", "vision"), ("ben", "vision"), ("cleo", "speech")):
+        await world.submit(config(GRID), Caller(name, groups=frozenset({group, "all"})))
+    await world.steps(60, 0.5)
+    shares = (await world.services[Usage].view(ROOT)).shares
+    found = [(one.user, one.group, one.held, round(one.share)) for one in shares]
+    assert found == [("ada", "vision", 2, 2), ("ben", "vision", 2, 2), ("cleo", "speech", 4, 4)]
 
 
 @pytest.mark.parametrize("after_commit", [False, True])
