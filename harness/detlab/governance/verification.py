@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detlab.governance.evidence import CHECKPOINT_PREDICATE, ENTRY_PREDICATE, FORMAT, Check, PublicKey, opened
+from detlab.governance.isolation import is_private
 from detlab.governance.ledger import (
     FORK,
     TRANSITION,
@@ -234,11 +235,6 @@ def _closed(
         return []
     more = f" and {len(closed) - _NAMED} more" if len(closed) > _NAMED else ""
     return [Refusal("POLICY", f"{said} has trained {', '.join(closed[:_NAMED])}{more}, and is closed to it now")]
-
-
-def is_private(matrix: MatrixRecord) -> bool:
-    """Return whether a matrix is that of a whole training at the level `dp`."""
-    return bool(matrix.levels) and all(level == "dp" for row in matrix.levels for level in row)
 
 
 def _coverage(entries: Sequence[LedgerEntry], checkpoint: str, policy: Policy) -> list[Refusal]:

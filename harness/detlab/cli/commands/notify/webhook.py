@@ -25,7 +25,7 @@ WAIT, LOOK = 10.0, 0.5
 
 @click.group(cls=LazyGroup, short={"ls": "list", "rm": "delete"})
 def webhook() -> None:
-    """Addresses that are called when something happens: with Determined's payloads, or as Slack, Teams or Apprise take them.
+    """Addresses that are called when something happens: by Determined's payloads, or what Slack, Teams or Apprise take.
 
     \b
     Examples:
