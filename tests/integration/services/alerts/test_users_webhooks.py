@@ -70,7 +70,9 @@ async def test_the_end_is_sent_signed_as_determined_does(alerted) -> None:
     assert body["link"].endswith(f"/experiments/{made.id}")
     seen = await alerted.webhooks.get(ALICE, "chat")
     assert (seen.delivered, seen.waiting, seen.failed) == (1, 0, 0)
-    assert [one.read for one in (await alerted.alerts.list(ALICE, all_channels=True)).items] == [True], "it is in the list, and not new"
+    assert [one.read for one in (await alerted.alerts.list(ALICE, all_channels=True)).items] == [True], (
+        "it is in the list, and not new"
+    )
 
 
 async def test_the_list_is_that_of_the_bell_unless_all_channels_are_asked_for(alerted) -> None:
