@@ -16,14 +16,17 @@ class AsyncAlertCalls:
 
     session: AsyncSession
 
-    async def list_alerts(self, *, unread: bool = False, limit: int | None = 100) -> list[AlertView]:
+    async def list_alerts(
+        self, *, unread: bool = False, limit: int | None = 100, all_channels: bool = False
+    ) -> list[AlertView]:
         """Return what you were told, the newest first; of runs that you may not read any more nothing.
 
         Args:
             unread: Only what you have not marked as read.
             limit: Return at most this many; None: all.
+            all_channels: With those of rules without the bell, which were sent by webhook or e-mail alone.
         """
-        return await self.session.run(alerts.alerts(limit, unread=unread))
+        return await self.session.run(alerts.alerts(limit, unread=unread, all_channels=all_channels))
 
     async def read_alerts(self, ids: Collection[int] = (), *, upto: int | None = None) -> int:
         """Mark alerts as read, some or all up to one; return how many are left, counted up to 100."""

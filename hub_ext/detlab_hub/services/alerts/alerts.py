@@ -67,12 +67,18 @@ class Alerts(Service):
         return cls(services.context, services[AlertEvaluation])
 
     async def list(
-        self, caller: Caller, *, limit: int = 100, before: int | None = None, unread: bool = False
+        self,
+        caller: Caller,
+        *,
+        limit: int = 100,
+        before: int | None = None,
+        unread: bool = False,
+        all_channels: bool = False,
     ) -> AlertList:
-        """Return one page of the caller's alerts, the newest first."""
+        """Return one page of the caller's alerts, the newest first: those of the bell, or of all channels."""
 
         def look(s: Session) -> AlertList:
-            ids = alerts.page(s, person(caller).name, person(caller), limit + 1, before, unread=unread)
+            ids = alerts.page(s, person(caller), limit + 1, before, unread=unread, all_channels=all_channels)
             items, last = pages.of_rows(s, AlertRow, ids, limit, _views)
             new = alerts.unread(s, person(caller).name, person(caller))
             return AlertList(items=items, unread=new, next=None if last is None else last.id)

@@ -35,9 +35,10 @@ from detlab_hub.services.failures import cards
 from detlab_hub.services.ingest import scoring
 from detlab_hub.services.lifecycle import gangs, log_policies, missing_checkpoints
 from detlab_hub.services.lifecycle.log_policies import Finding
-from detlab_hub.services.lifecycle.transitions import apply_trial, condemn_trial, tell_search
+from detlab_hub.services.lifecycle.transitions import apply_trial, condemn_search, condemn_trial, tell_search
 from detlab_hub.services.notify.telling import say_of_trial
 from detlab_hub.store import BadReport
+from detlab_hub.store.queries import trials as trials_of
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.metrics import curves, reports
 from detlab_hub.store.tables import AllocationRow, PartRow, TaskRow, TrialRow
@@ -405,7 +406,7 @@ def _recount(unit: UnitOfWork, trial: TrialRow, resume_step: int) -> None:
 
 
 def _take_validation(unit: UnitOfWork, trial: TrialRow, record: MetricsRecord) -> None:
-    experiment = unit.experiment(trial.experiment_id)
+    experiment, seen = unit.experiment(trial.experiment_id), trial.searcher_metric_seen
     if experiment.metric not in record.metrics:
         _warn_without_metric(unit, trial, record)
         return
@@ -419,6 +420,9 @@ def _take_validation(unit: UnitOfWork, trial: TrialRow, record: MetricsRecord) -
         _judge(unit, trial, record, value)
     except SearcherInputError as error:
         condemn_trial(unit, trial, error, record.metrics)
+        lacks_time = (experiment.config.get("searcher") or {}).get("time_metric") not in record.metrics
+        if lacks_time and not seen and not trials_of.any_judged(unit.session, experiment.id):
+            condemn_search(unit, trial)
 
 
 def _judge(unit: UnitOfWork, trial: TrialRow, record: MetricsRecord, value: float) -> None:

@@ -1,6 +1,7 @@
 /** Format numbers and times, in the same way as the notebook's view. */
 
 import type { Float } from '../../state/wire';
+import { nameText } from './text';
 import { type Zone, zoneNow } from './zone';
 
 const NONE = '–';
@@ -126,4 +127,12 @@ export function formatPercent(fraction: number): string {
 /** `3 trials`, `1 trial`. */
 export function plural(count: number, one: string, many = `${one}s`): string {
   return `${count} ${count === 1 ? one : many}`;
+}
+
+const UNITS: Readonly<Record<string, string>> = { batch: 'batches', epoch: 'epochs', iteration: 'iterations', record: 'records', round: 'rounds', sample: 'samples', step: 'steps' };
+
+/** `12 epochs` where the time metric of a search is called `epoch`; other names, which may be anything, stay. */
+export function unitsText(count: number, name: string | null): string {
+  const unit = name || 'units';
+  return `${count} ${nameText(count === 1 ? unit : Object.hasOwn(UNITS, unit) ? UNITS[unit]! : unit, 40)}`;
 }

@@ -17,6 +17,7 @@ from tornado.web import Application, RequestHandler
 
 from detlab.errors import ConfigError, Conflict, NotFound
 from detlab.schemas.wire.grants import GrantRequest, GrantTo
+from detlab.schemas.wire.notify.alerts import ReadAlerts
 from detlab.schemas.wire.notify.webhooks import CreateWebhook, WebhookView
 from detlab_hub.services.alerts.webhooks import Webhooks
 from detlab_hub.services.base.outgoing import Allowed, Outgoing
@@ -69,7 +70,23 @@ async def test_the_end_is_sent_signed_as_determined_does(alerted) -> None:
     assert body["link"].endswith(f"/experiments/{made.id}")
     seen = await alerted.webhooks.get(ALICE, "chat")
     assert (seen.delivered, seen.waiting, seen.failed) == (1, 0, 0)
-    assert [one.read for one in (await alerted.alerts.list(ALICE)).items] == [True], "it is in the list, and not new"
+    assert [one.read for one in (await alerted.alerts.list(ALICE, all_channels=True)).items] == [True], (
+        "it is in the list, and not new"
+    )
+
+
+async def test_the_list_is_that_of_the_bell_unless_all_channels_are_asked_for(alerted) -> None:
+    """One end was listed once for the bell, and once more for each rule with a webhook alone."""
+    for name in ("chat", "mail"):
+        mine = await hook(alerted, name=name, triggers=[])
+        await alerted.rule(ALICE, "completed", webhook=mine.id, bell=False)
+    await alerted.rule(ALICE, "completed")
+    made = await ended(alerted)
+    assert len(await alerted.told(ALICE)) == 3
+    (one,) = (await alerted.alerts.list(ALICE)).items
+    assert (one.experiment_id, one.read) == (made.id, False)
+    await alerted.alerts.read(ALICE, ReadAlerts(upto=one.id))
+    assert [item.id for item in (await alerted.alerts.list(ALICE)).items] == [one.id], "also when it is read"
 
 
 @pytest.mark.parametrize("form", ["slack", "teams", "apprise"])

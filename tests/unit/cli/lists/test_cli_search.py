@@ -239,6 +239,7 @@ def test_a_replay_says_why_trials_were_stopped(
     assert shown.startswith("After event 7 of 9 (")
     assert "2 of 4 trials made, 50% done\n" in shown
     assert "place 3 of 4" in shown
+    assert "Best seen" in shown, "what the search was told of, which may be less than the trial's own best"
     assert "#1" in shown, "a trial that has no row yet"
     assert "\x1b" not in shown
     assert "; the search is over" in det("search", "replay", 1).stdout

@@ -38,18 +38,22 @@ alert.add_command(email)
 
 @alert.command(name="list")
 @click.option("--unread", is_flag=True, help="Only those that you have not read.")
+@click.option(
+    "--all", "all_channels", is_flag=True, help="With those of rules with --no-bell: webhook or e-mail alone."
+)
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="List at most this many.")
 @csv_option
 @json_option
 @pass_invocation
-def list_command(invocation: Invocation, unread: bool, limit: int) -> None:
+def list_command(invocation: Invocation, unread: bool, all_channels: bool, limit: int) -> None:
     """List your alerts, the newest first.
 
     \b
-    Example:
+    Examples:
       det alert list --unread
+      det alert list --all
     """
-    found = invocation.client.list_alerts(unread=unread, limit=limit)
+    found = invocation.client.list_alerts(unread=unread, limit=limit, all_channels=all_channels)
     if invocation.as_json:
         say_json(found)
         return

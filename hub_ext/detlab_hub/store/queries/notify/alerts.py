@@ -22,9 +22,17 @@ UNREAD = 100
 # --- alerts
 
 
-def page(s: Session, owner: str, viewer: Person, limit: int, before: int | None, *, unread: bool = False) -> list[int]:
-    """Return the ids of a user's alerts of what they may read today, the newest first."""
-    query = select(AlertRow.id).where(AlertRow.owner == owner, _readable(viewer))
+def page(
+    s: Session, viewer: Person, limit: int, before: int | None, *, unread: bool = False, all_channels: bool = False
+) -> list[int]:
+    """Return the ids of a user's alerts of what they may read today, the newest first.
+
+    Those that were sent by webhook or e-mail alone are kept as read when they were made: they are of `all_channels`.
+    """
+    row = AlertRow
+    query = select(row.id).where(row.owner == viewer.name, _readable(viewer))
+    if not all_channels:
+        query = query.where(or_(row.read_at.is_(None), row.read_at > row.created_at))
     if unread:
         query = query.where(AlertRow.read_at.is_(None))
     if before is not None:
@@ -56,7 +64,8 @@ def _readable(viewer: Person) -> ColumnElement[bool]:
 
 def mark_read(s: Session, owner: str, ids: Collection[int], upto: int | None, now: float) -> None:
     """Mark some of a user's alerts as read, and all up to one."""
-    mine = update(AlertRow).where(AlertRow.owner == owner, AlertRow.read_at.is_(None)).values(read_at=now)
+    at = case((AlertRow.created_at < now, now), else_=AlertRow.created_at + 0.001)  # later, even if the clock jumped
+    mine = update(AlertRow).where(AlertRow.owner == owner, AlertRow.read_at.is_(None)).values(read_at=at)
     if upto is not None:
         s.execute(mine.where(AlertRow.id <= upto).execution_options(synchronize_session=False))
     for some in chunks(sorted(ids)):
