@@ -129,6 +129,7 @@ PATHS = (
     "webhooks/{webhook}",
     "webhooks/{webhook}/calls",
     "webhooks/{webhook}/test",
+    "withdrawn-sources",
     "workspaces",
     "workspaces/{workspace}",
     "workspaces/{workspace}/edit",

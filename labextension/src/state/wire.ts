@@ -2077,6 +2077,7 @@ export interface VersionView {
   manifest_digest: string;
   format: string;
   lineage: Lineage;
+  withdrawn: string[];
   shortened: string[];
 }
 

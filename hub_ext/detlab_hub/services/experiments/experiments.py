@@ -50,6 +50,7 @@ from detlab_hub.services.admission.preparing import (
 from detlab_hub.services.base import audit, offers, references
 from detlab_hub.services.base.access import experiment_for, owns, person
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs import withdrawn
 from detlab_hub.services.base.configs.parts import EXPERIMENT
 from detlab_hub.services.base.configs.rules import rules_for, rules_of
 from detlab_hub.services.base.context import Service, ServiceContext
@@ -126,6 +127,7 @@ class Experiments(Service):
         await self._context.read(lambda s: forking.check_code(s, caller, request.bundle, forked))
         await self._context.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
         place = await self._context.read(lambda s: destination_of(s, caller, prepared.config).workspace_id)
+        await self._context.read(lambda s: withdrawn.check(s, prepared.config, place))
         prepared.warnings += await self._check_resources(caller, prepared, place)
         prepared.warnings += await storage_quotas.check(self._context, caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._context.settings, request.bundle)
@@ -235,6 +237,7 @@ class Experiments(Service):
         if place.reference:  # whose workspace it is, for who submits the same again
             config = {**config, "workspace": place.reference}
         rules_for(unit.session, place.workspace_id, EXPERIMENT).check(config)  # as of now
+        withdrawn.check(unit.session, config, place.workspace_id)
         if request.activate and not config.get("unmanaged"):
             cost_caps.check(
                 unit.session, caller.name, unit.now, project=None if place.project is None else place.project.id
@@ -563,7 +566,8 @@ class Experiments(Service):
             before = row.state
             if isinstance(event, lifecycle.ExperimentActivateRequested):
                 cost_caps.check(unit.session, row.owner, unit.now, project=row.project_id, experiment=row.id)
-                row.warnings = without_idle_pause(cost_caps.without_pause(row.warnings))
+                withdrawn.check(unit.session, row.config, row.workspace_id)
+                row.warnings = without_idle_pause(cost_caps.without_pause(withdrawn.without_pause(row.warnings)))
                 rules_of(unit.session, row).limit_open(row)
                 resume_search(unit, row, caller.name)
             try:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 @json_option
 @pass_invocation
 def verify(invocation: Invocation, uuid: str, key: tuple[str, ...]) -> None:
-    """Check the evidence of a checkpoint: its signature, its manifest and its ledger. The status is 1 if one is wrong.
+    """Check the evidence of a checkpoint: its signature, its manifest and its ledger. The status is 1 if one is wrong,
+    or if a source that has trained it is withdrawn.
 
     The cluster checks with its own keys. With --key the signature is also checked here, with a key that you have from
     elsewhere; that needs the package cryptography.
@@ -41,7 +42,7 @@ def verify(invocation: Invocation, uuid: str, key: tuple[str, ...]) -> None:
       det governance verify 3f2a… --key 9c81…
     """
     found = invocation.client.session.run(operations.evidence(uuid))
-    problems = [f"{one.code}: {one.message}" for one in found.problems]
+    problems = [f"{one.code}: {one.message}" for one in [*found.problems, *found.withdrawn]]
     if key:
         problems += signed_by(found, key)
     if invocation.as_json:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from detlab.schemas.wire.base import PersonRequest, Wire
+from detlab.schemas.wire.workspaces import Reference
 
 METADATA_KEY = "governance"
 """Key of a checkpoint's metadata under which a governed trial records its `GovernedSegment`."""
@@ -143,6 +144,8 @@ class EvidenceView(Wire):
     keys: list[SigningKeyView] = []
     problems: list[RefusalView] = []
     """What is wrong with signature, manifest and ledger by the master's own look; empty: nothing."""
+    withdrawn: list[RefusalView] = []
+    """Sources that have trained it, and are withdrawn now."""
 
 
 class LedgerEntryView(Wire):
@@ -199,6 +202,49 @@ class EvidenceSummary(Wire):
     sources: list[SourceSummary] = []
     privacy: PrivacySpent | None = None
     """At the level `dp`; None at another one."""
+
+
+class WithdrawnSourceView(Wire):
+    """A source that is withdrawn: no policy may train on it, and nothing goes on from what it has trained."""
+
+    source: str
+    manifest: str = ""
+    """Only data with this manifest; empty: whatever is called so."""
+    workspace: str = ""
+    """In which workspace, as `OWNER/NAME`; empty: in the whole cluster."""
+    reason: str = ""
+    by: str = ""
+    at: float = 0.0
+    versions: list[str] = []
+    """Versions of models that it has trained and that the caller may read, as `MODEL@VERSION`."""
+    more_versions: bool = False
+    """Whether there may be more of them than were looked at."""
+    paused: list[int] = []
+    """When it was withdrawn: the experiments that were paused."""
+
+
+class WithdrawnSourceList(Wire):
+    """Those that the caller may know of, newest first."""
+
+    items: list[WithdrawnSourceView]
+
+
+class WithdrawSource(PersonRequest):
+    """POST withdrawn-sources: end the training on a source, and on what it has trained."""
+
+    source: Annotated[str, Field(min_length=1, max_length=200)]
+    manifest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
+    workspace: Reference = ""
+    reason: Annotated[str, Field(min_length=1, max_length=300)]
+
+
+class RestoreSource(PersonRequest):
+    """POST withdrawn-sources/undo: the same source, manifest and workspace as it was withdrawn with."""
+
+    source: Annotated[str, Field(min_length=1, max_length=200)]
+    manifest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
+    workspace: Reference = ""
+    reason: Annotated[str, Field(min_length=1, max_length=300)]
 
 
 VerifyCheckpoint.model_rebuild()
