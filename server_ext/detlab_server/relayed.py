@@ -129,7 +129,6 @@ PATHS = (
     "webhooks/{webhook}",
     "webhooks/{webhook}/calls",
     "webhooks/{webhook}/test",
-    "withdrawn-sources",
     "workspaces",
     "workspaces/{workspace}",
     "workspaces/{workspace}/edit",

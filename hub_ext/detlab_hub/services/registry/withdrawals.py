@@ -9,9 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, NotFound
@@ -34,16 +32,9 @@ from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.lifecycle.transitions import apply_experiment, finish_turn
 from detlab_hub.services.notify.telling import Said, tell
-from detlab_hub.store.queries import rights, workspaces
-from detlab_hub.store.tables import (
-    CLUSTER,
-    EvidenceRow,
-    ExperimentRow,
-    Meta,
-    ModelRow,
-    VersionRow,
-    WorkspaceRow,
-)
+from detlab_hub.store.queries import workspaces
+from detlab_hub.store.queries.registry import withdrawn
+from detlab_hub.store.tables import CLUSTER, Meta, ModelRow
 
 _log = logging.getLogger(__name__)
 MOST = 1_000
@@ -64,8 +55,7 @@ class Withdrawals(Service):
 
         def look(s: Session) -> WithdrawnSourceList:
             known = WithdrawnSources(s)
-            readable = s.execute(select(WorkspaceRow.id).where(workspaces.visible_to(person(caller)))).scalars()
-            places = {CLUSTER, *readable} & known.by_place.keys()
+            places = withdrawn.readable_places(s, person(caller)) & known.by_place.keys()
             shown = {place: known.by_place[place] for place in places}
             views = _views(s, caller, shown)
             return WithdrawnSourceList(items=sorted(views, key=lambda one: -one.at))
@@ -152,11 +142,8 @@ def _pause(unit: UnitOfWork, place: int, one: Withdrawal) -> list[int]:
     """Pause what trains on a source, or started from what it has trained, and tell the owners."""
     s, only = unit.session, WithdrawnSources(unit.session)
     only.by_place = {place: [one]}
-    active = select(ExperimentRow.id).where(ExperimentRow.state == ExperimentState.ACTIVE.value)
-    if place != CLUSTER:
-        active = active.where(ExperimentRow.workspace_id == place)
     owners: dict[str, list[int]] = defaultdict(list)
-    for number in s.scalars(active.order_by(ExperimentRow.id)).all():
+    for number in withdrawn.active(s, place, ExperimentState.ACTIVE.value):
         row = unit.experiment(number)
         found = only.of_training(s, row.config, row.workspace_id)
         if not found:
@@ -195,7 +182,7 @@ def _views(s: Session, caller: Caller, shown: dict[int, list[Withdrawal]]) -> li
     """Return the views of withdrawals, with the versions that the caller may read."""
     known, listed, looked = WithdrawnSources(s), dict[Withdrawal, list[str]](), 0
     known.by_place = shown
-    for uuid, number, model in _governed(s, caller) if shown else ():
+    for uuid, number, model in withdrawn.versions_with_evidence(s, person(caller), _LOOKED_AT) if shown else ():
         looked += 1
         for one in {one: None for _, one in known.behind(s, uuid, model.workspace_id)}:
             listed.setdefault(one, []).append(f"{model.owner}/{model.name}@{number}")
@@ -208,16 +195,3 @@ def _views(s: Session, caller: Caller, shown: dict[int, list[Withdrawal]]) -> li
         for several in shown.values()
         for one in several
     ]
-
-
-def _governed(s: Session, caller: Caller) -> Iterator[tuple[str, int, ModelRow]]:
-    """Yield the checkpoint, number and model of versions with evidence that the caller may read, newest first."""
-    wanted = (
-        select(VersionRow.checkpoint_uuid, VersionRow.version, ModelRow)
-        .join(ModelRow, ModelRow.id == VersionRow.model_id)
-        .join(EvidenceRow, EvidenceRow.checkpoint_uuid == VersionRow.checkpoint_uuid)
-        .where(rights.visible_models(person(caller)))
-        .order_by(VersionRow.id.desc())
-        .limit(_LOOKED_AT)
-    )
-    yield from s.execute(wanted)

@@ -88,7 +88,7 @@ class KeyRevocation(Guarded):
         return await self.services[SigningKeys].revoke(self.person, key, body)
 
 
-@route("withdrawn-sources", relayed=True)
+@route("withdrawn-sources")
 class WithdrawnSourcesRoute(Guarded):
     """Sources that may not be trained on any more."""
 

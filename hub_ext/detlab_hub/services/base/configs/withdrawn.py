@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem
@@ -18,19 +17,19 @@ from detlab.governance.refusals import REFUSALS, Refusal
 from detlab.governance.withdrawals import Withdrawal, declared_in, matches, refusals_of
 from detlab_hub.services.base.warm_start import source_of
 from detlab_hub.store.queries.registry import evidence as governance
+from detlab_hub.store.queries.registry import withdrawn
 from detlab_hub.store.tables import CLUSTER, EvidenceRow, ExperimentRow, Meta
 
 CODE = "governance.revoked"
 PAUSED = "paused: a source was withdrawn: "
 """How the warning begins of an experiment that a withdrawal has paused."""
-_PREFIX = "withdrawn_source "
 _MOST_ANCESTORS = 20
 """Trials before a checkpoint's own whose declarations are looked at."""
 
 
 def key_of(place: int, source: str, manifest: str) -> str:
     """Return the key under which a withdrawal is kept."""
-    return f"{_PREFIX}{place} {hashlib.sha256(json.dumps([source, manifest]).encode()).hexdigest()}"
+    return f"{withdrawn.PREFIX}{place} {hashlib.sha256(json.dumps([source, manifest]).encode()).hexdigest()}"
 
 
 def keep(s: Session, place: int, one: Withdrawal) -> None:
@@ -43,9 +42,7 @@ class WithdrawnSources:
 
     def __init__(self, s: Session) -> None:
         self.by_place: dict[int, list[Withdrawal]] = {}
-        rows = s.execute(select(Meta.key, Meta.value).where(Meta.key.startswith(_PREFIX, autoescape=True)))
-        for key, value in rows:
-            place = int(key.removeprefix(_PREFIX).partition(" ")[0])
+        for place, value in withdrawn.kept(s):
             self.by_place.setdefault(place, []).append(Withdrawal(**json.loads(value)))
 
     def at(self, *places: int | None) -> list[Withdrawal]:
