@@ -39,6 +39,33 @@ class PrivacySpent(Wire):
     steps: Count = 0
 
 
+Figure = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class ModelProfile(Wire):
+    """What a model makes of a frozen probe."""
+
+    model: int = Field(0, ge=0, lt=64)
+    """Which of the trial's models."""
+    probe: Hash
+    """SHA-256 of the inputs."""
+    samples: int = Field(ge=1, le=1024)
+    dtype: str = Field("", max_length=20)
+    """Of its parameters; empty: not known."""
+    output: list[Figure] = Field([], max_length=8192)
+    """The outputs of each sample, projected to eight numbers by fixed random signs."""
+    layers: dict[Name, Annotated[list[Figure], Field(min_length=2, max_length=2)]] = Field({}, max_length=200)
+    """Of each layer's outputs: the root of their mean square, and in how many directions they differ."""
+
+
+class RecordedProfile(Wire):
+    """The profiles of a checkpoint's models, and how far one may be off."""
+
+    rtol: float = Field(gt=0, le=1)
+    """Of outputs, and of what is measured of each layer, relative to what was recorded."""
+    models: list[ModelProfile] = Field([], max_length=64)
+
+
 class GovernedSegment(Wire):
     """What was trained since the checkpoint before: the key `governance` of a checkpoint's metadata."""
 
@@ -63,6 +90,8 @@ class GovernedSegment(Wire):
     """Of torch and detlab, and what rounding depends on: `threads`, `processor`, and `gpu` if there is one."""
     privacy: PrivacySpent | None = None
     """At the level `dp`; None at another one."""
+    profile: RecordedProfile | None = None
+    """Of the weights; None if the policy asks for none, or nothing was validated yet."""
 
 
 class RecordMatrix(Wire):
