@@ -11,6 +11,7 @@ import torch
 
 from detlab.core.distributed.heartbeat import LoopState
 from detlab.pytorch.callback import CallbackSet
+from detlab.pytorch.checkpoint import rng
 from detlab.pytorch.data.loader import DataLoader, dataset_repro_warning
 from detlab.pytorch.data.resumable import ValidationShare, validation_loader
 from detlab.pytorch.errors import LoaderRefused, TrainerError
@@ -109,6 +110,25 @@ class Validation:
         metrics = {name: to_plain(value, name) for name, value in metrics.items()}
         logger.info("validated%s in %.2f s", counted, time.monotonic() - started)
         return metrics
+
+    def look(self) -> None:
+        """Have the trial evaluate one batch, of which nothing is kept; all ranks call in step.
+
+        Nothing is trained or drawn by it. A trial that evaluates the whole data set by itself is not asked.
+        """
+        if self._full:
+            return
+        before = rng.capture()
+        evaluate: Any = self._trial.evaluate_batch
+        self._context._eval()
+        with torch.no_grad():
+            for batch in self._loader:
+                data = self._context.to_device(batch) if self._context.experimental._auto_to_device else batch
+                _ = evaluate(batch=data, batch_idx=0) if _takes_index(evaluate) else evaluate(batch=data)
+                break
+        rng.restore(before)
+        self._context.reset_reducers()
+        self._context._train()
 
     def close(self) -> None:
         """Stop the workers of the validation data."""

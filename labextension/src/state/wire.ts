@@ -2078,6 +2078,7 @@ export interface VersionView {
   manifest_digest: string;
   format: string;
   lineage: Lineage;
+  withdrawn: string[];
   shortened: string[];
 }
 

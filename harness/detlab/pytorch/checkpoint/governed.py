@@ -14,6 +14,7 @@ from detlab.governance import GovernanceError, Refusal
 from detlab.governance.attestation import enforced, loaded_code
 from detlab.pytorch.checkpoint.manager import RestoredCheckpoint
 from detlab.pytorch.governance.preflight import PreflightResult
+from detlab.pytorch.governance.profiles import STATE as PROBES
 from detlab.pytorch.governance.trial import missing_state
 from detlab.schemas.wire.governance.attestation import PreflightReport
 from detlab.schemas.wire.governance.evidence import RefusalView
@@ -54,6 +55,8 @@ def admit(core_context: core.Context, context: PyTorchTrialContext, restored: Re
     if restored is not None:
         context._refuse_checkpoint(found, restored.uuid)
         recorder.resume(restored.uuid, restored.progress.steps_completed)
+        if context._probes is not None and restored.same_trial:
+            context._probes.resume(restored.tree.get(PROBES))
 
 
 def _report(told: Sequence[tuple[str, PreflightResult]]) -> PreflightReport:
@@ -72,13 +75,15 @@ def _report(told: Sequence[tuple[str, PreflightResult]]) -> PreflightReport:
 def _verdict(core_context: core.Context, context: PyTorchTrialContext, restored: RestoredCheckpoint) -> list[Refusal]:
     assert context._governed is not None  # `admit` has looked
     assert context._recorder is not None
+    found = missing_state(restored.tree, context) if restored.same_trial else []
+    found += context._profile_problems(core_context.checkpoint.get_metadata(restored.uuid), restored)
     return evidence.verify(
         core_context.checkpoint,
         restored.uuid,
         s_hash=context._governed.plan.s_hash,
         roster=context._recorder.roster,
         damaged=restored.damaged,
-        found=missing_state(restored.tree, context) if restored.same_trial else (),
+        found=found,
     )
 
 

@@ -146,6 +146,8 @@ class Action(StrEnum):
     WEBHOOK_DELETE = "webhook.delete"
     SIGNING_KEY_ROTATE = "signing_key.rotate"
     SIGNING_KEY_REVOKE = "signing_key.revoke"
+    SOURCE_WITHDRAW = "source.withdraw"
+    SOURCE_RESTORE = "source.restore"
     QUOTA_REMOVE = "quota.remove"
     TOKEN_REVOKE = "token.revoke"  # noqa: S105  (a name)
     SPAWN_START = "spawn.start"
@@ -367,6 +369,12 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.WEBHOOK_DELETE: ActionRule((ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "delete it with its rules and calls"),
     Action.SIGNING_KEY_ROTATE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "sign evidence with a new key"),
     Action.SIGNING_KEY_REVOKE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "revoke a key that signs evidence"),
+    Action.SOURCE_WITHDRAW: ActionRule(
+        _WORKSPACE, _OWN, THEMSELVES, "withdraw a source of samples in it (in the cluster: administrators)"
+    ),
+    Action.SOURCE_RESTORE: ActionRule(
+        _WORKSPACE, _OWN, THEMSELVES, "take such a withdrawal back (in the cluster: administrators)"
+    ),
     Action.QUOTA_REMOVE: ActionRule((ObjectKind.QUOTA,), _OWN, _ADMIN, "remove a quota"),
     Action.TOKEN_REVOKE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "revoke a token"),
     Action.SPAWN_START: ActionRule((), _NONE, _HUB, "start a user's server"),

@@ -33,6 +33,7 @@ from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.base import audit, references
 from detlab_hub.services.base.access import experiment_for
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs import withdrawn
 from detlab_hub.services.base.configs.rules import rules_of
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.limits.checks import check_queued
@@ -126,13 +127,18 @@ def reopen(unit: UnitOfWork, row: ExperimentRow, caller: Caller, chosen: Sequenc
     """Take back the end of an experiment and of some of its trials, and tell its search.
 
     Raises:
-        ConfigError: It is beyond a config policy.
+        ConfigError: It is beyond a config policy, or a source of it is withdrawn.
         Conflict: Its search cannot go on, or its owner has too many jobs.
     """
     s = unit.session
     uids.assign(unit, row.owner)
     rules_of(s, row).hold(row)
+<<<<<<< HEAD
     cost_caps.check(s, caller, row.owner, unit.now, project=row.project_id, experiment=row.id)
+=======
+    withdrawn.check(s, row.config, row.workspace_id)
+    cost_caps.check(s, row.owner, unit.now, project=row.project_id, experiment=row.id)
+>>>>>>> gov10
     check_queued(unit.settings.limits, row.owner, frozenset(row.owner_groups), limits.live_jobs(s, row.owner))
     if row.started_at is not None and row.ended_at is not None:
         row.paused_seconds += max(0.0, unit.now - row.ended_at)

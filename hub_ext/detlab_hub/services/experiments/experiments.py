@@ -50,6 +50,7 @@ from detlab_hub.services.admission.preparing import (
 from detlab_hub.services.base import audit, offers, references
 from detlab_hub.services.base.access import experiment_for, owns, person
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs import withdrawn
 from detlab_hub.services.base.configs.parts import EXPERIMENT
 from detlab_hub.services.base.configs.rules import rules_for, rules_of
 from detlab_hub.services.base.context import Service, ServiceContext
@@ -127,6 +128,7 @@ class Experiments(Service):
         await self._context.read(lambda s: forking.check_code(s, caller, request.bundle, forked))
         await self._context.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
         place = await self._context.read(lambda s: destination_of(s, caller, prepared.config).workspace_id)
+        await self._context.read(lambda s: withdrawn.check(s, prepared.config, place))
         prepared.warnings += await self._check_resources(caller, prepared, place)
         prepared.warnings += await storage_quotas.check(self._context, caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._context.settings, request.bundle)
@@ -237,6 +239,7 @@ class Experiments(Service):
         if place.reference:  # whose workspace it is, for who submits the same again
             config = {**config, "workspace": place.reference}
         rules_for(unit.session, place.workspace_id, EXPERIMENT).check(config)  # as of now
+        withdrawn.check(unit.session, config, place.workspace_id)
         if request.activate and not config.get("unmanaged"):
             project = None if place.project is None else place.project.id
             cost_caps.check(unit.session, caller, caller.name, unit.now, project=project)
@@ -563,8 +566,14 @@ class Experiments(Service):
             row = experiment_for(unit.session, caller, experiment_id, action)
             before = row.state
             if isinstance(event, lifecycle.ExperimentActivateRequested):
+<<<<<<< HEAD
                 cost_caps.check(unit.session, caller, row.owner, unit.now, project=row.project_id, experiment=row.id)
                 row.warnings = without_idle_pause(cost_caps.without_pause(row.warnings))
+=======
+                cost_caps.check(unit.session, row.owner, unit.now, project=row.project_id, experiment=row.id)
+                withdrawn.check(unit.session, row.config, row.workspace_id)
+                row.warnings = without_idle_pause(cost_caps.without_pause(withdrawn.without_pause(row.warnings)))
+>>>>>>> gov10
                 rules_of(unit.session, row).limit_open(row)
                 resume_search(unit, row, caller.name)
             try:

@@ -224,6 +224,7 @@ def print_version(view: VersionView) -> None:
             ("code", lineage.bundle_digest),
             ("data", settings(lineage.data, most=400)),
             ("trained on", "; ".join(_source(one) for one in lineage.governed.sources) if lineage.governed else ""),
+            ("withdrawn", "; ".join(view.withdrawn)),
             ("starts from", ", ".join(lineage.parents)),
             ("packages", str(len(lineage.environment)) if lineage.environment else ""),
             ("registered", moment(view.created_at)),
