@@ -24,7 +24,7 @@ const NAMES = [
 ];
 const SLY = /[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]/;
 // The settings show nothing of anybody.
-const VIEWS = [...LISTS.filter(view => view !== 'settings'), 'nodes', 'everybody', 'usage', 'tokens', 'audit', 'service'];
+const VIEWS = [...LISTS.filter(view => view !== 'settings'), 'nodes', 'everybody', 'usage', 'tokens', 'audit', 'log', 'service'];
 
 /** Something of everybody in every list. */
 function answers(): Record<string, unknown> {

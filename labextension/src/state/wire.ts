@@ -1088,6 +1088,22 @@ export interface LogLine {
   text: string;
 }
 
+/** A line of the master's log. */
+export interface MasterLogLine {
+  id: number;
+  at: number;
+  level: string;
+  logger: string;
+  text: string;
+}
+
+/** GET master/logs. */
+export interface MasterLogPage {
+  items: MasterLogLine[];
+  last: Float;
+  dropped: number;
+}
+
 /** The keys of a trial's media. */
 export interface MediaKeyList {
   items: MediaKeyView[];
@@ -1701,6 +1717,14 @@ export interface SetTemplate {
   create?: boolean;
 }
 
+/** POST me/settings: changes those settings of the caller that are named. */
+export interface SetUserSettings {
+  theme?: 'system' | 'light' | 'dark' | null;
+  time_zone?: string | null;
+  bell?: boolean | null;
+  email?: boolean | null;
+}
+
 /** One slot of an agent. */
 export interface SlotView {
   id: string;
@@ -2029,6 +2053,15 @@ export interface UsageView {
   shares: UserShareView[];
   idle: IdleGpuView[];
   currency: string;
+}
+
+/** The settings of a user; what they have not set has its default. */
+export interface UserSettings {
+  theme: 'system' | 'light' | 'dark';
+  time_zone: string;
+  bell: boolean;
+  email: boolean;
+  chosen: ('theme' | 'time_zone' | 'bell' | 'email')[];
 }
 
 /** A user's share of a pool now. */

@@ -141,6 +141,8 @@ class Action(StrEnum):
     ALERT_EMAIL_REMOVE = "alert_email.remove"
     ALERT_EMAIL_GIVE = "alert_email.give"
     ALERT_EMAIL_TAKE = "alert_email.take"
+    USER_SETTINGS_SET = "user_settings.set"
+    USER_SETTINGS_RESET = "user_settings.reset"
     WEBHOOK_CREATE = "webhook.create"
     WEBHOOK_TEST = "webhook.test"
     WEBHOOK_DELETE = "webhook.delete"
@@ -364,6 +366,8 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.ALERT_EMAIL_REMOVE: ActionRule((), _NONE, THEMSELVES, "remove one's own address"),
     Action.ALERT_EMAIL_GIVE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "set a user's address for alerts"),
     Action.ALERT_EMAIL_TAKE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "remove a user's address for alerts"),
+    Action.USER_SETTINGS_SET: ActionRule((), _NONE, THEMSELVES, "change one's own settings"),
+    Action.USER_SETTINGS_RESET: ActionRule((), _NONE, THEMSELVES, "reset one's own settings"),
     Action.WEBHOOK_CREATE: ActionRule((), _NONE, THEMSELVES, "make a webhook"),
     Action.WEBHOOK_TEST: ActionRule((ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "have a call sent to it"),
     Action.WEBHOOK_DELETE: ActionRule((ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "delete it with its rules and calls"),

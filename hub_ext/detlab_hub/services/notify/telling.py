@@ -22,7 +22,7 @@ from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.notify.mails import enqueue_mail
 from detlab_hub.services.notify.outbox import enqueue_for
 from detlab_hub.store.queries import workspaces
-from detlab_hub.store.queries.notify import alerts
+from detlab_hub.store.queries.notify import alerts, user_settings
 from detlab_hub.store.tables import AlertRow, AlertRuleRow, ExperimentRow, HookRow, TrackedRunRow, TrialRow
 
 MINUTE = 60.0
@@ -94,8 +94,14 @@ def tell_all(
 ) -> bool:
     """Tell one person several things, as `tell` does; return False if not all are kept.
 
+    Their own settings go before a rule: what is not mailed because of them is new at the bell, if they want that.
+
     What is too much costs no statement of its own: a batch of reports may have a thousand of them.
     """
+    wants = user_settings.settings_of(unit.session, owner)
+    if email and not wants.email:
+        email, bell = False, True
+    bell = bell and wants.bell
     recent = alerts.recent(unit.session, source, owner, unit.now - MINUTE, most)
     kept = many[: most - len(recent)]
     newest = recent[0] if recent else None

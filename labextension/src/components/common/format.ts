@@ -1,8 +1,12 @@
 /** Format numbers and times, in the same way as the notebook's view. */
 
 import type { Float } from '../../state/wire';
+<<<<<<< HEAD
 import { nameText } from './text';
 import { type Zone, zoneNow } from './zone';
+=======
+import { inZone, LOCAL, type Zone, zoneNow } from './zone';
+>>>>>>> settings10
 
 const NONE = '–';
 
@@ -105,7 +109,7 @@ export function formatTime(time: number | null | undefined, zone: Zone = zoneNow
   if (!time) return NONE;
   const d = new Date(time * 1000);
   if (!Number.isFinite(d.getTime())) return NONE;
-  if (zone === 'utc') return `${d.toISOString().slice(0, 19).replace('T', ' ')} UTC`;
+  if (zone !== LOCAL) return inZone(time, zone);
   const pad = (n: number): string => String(n).padStart(2, '0');
   const day = `${d.getFullYear()}-${pad(d.getMonth() + 1)}-${pad(d.getDate())}`;
   return `${day} ${pad(d.getHours())}:${pad(d.getMinutes())}:${pad(d.getSeconds())}`;
