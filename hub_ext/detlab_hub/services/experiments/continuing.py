@@ -133,12 +133,8 @@ def reopen(unit: UnitOfWork, row: ExperimentRow, caller: Caller, chosen: Sequenc
     s = unit.session
     uids.assign(unit, row.owner)
     rules_of(s, row).hold(row)
-<<<<<<< HEAD
-    cost_caps.check(s, caller, row.owner, unit.now, project=row.project_id, experiment=row.id)
-=======
     withdrawn.check(s, row.config, row.workspace_id)
-    cost_caps.check(s, row.owner, unit.now, project=row.project_id, experiment=row.id)
->>>>>>> gov10
+    cost_caps.check(s, caller, row.owner, unit.now, project=row.project_id, experiment=row.id)
     check_queued(unit.settings.limits, row.owner, frozenset(row.owner_groups), limits.live_jobs(s, row.owner))
     if row.started_at is not None and row.ended_at is not None:
         row.paused_seconds += max(0.0, unit.now - row.ended_at)

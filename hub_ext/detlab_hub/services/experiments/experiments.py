@@ -566,14 +566,9 @@ class Experiments(Service):
             row = experiment_for(unit.session, caller, experiment_id, action)
             before = row.state
             if isinstance(event, lifecycle.ExperimentActivateRequested):
-<<<<<<< HEAD
                 cost_caps.check(unit.session, caller, row.owner, unit.now, project=row.project_id, experiment=row.id)
-                row.warnings = without_idle_pause(cost_caps.without_pause(row.warnings))
-=======
-                cost_caps.check(unit.session, row.owner, unit.now, project=row.project_id, experiment=row.id)
                 withdrawn.check(unit.session, row.config, row.workspace_id)
                 row.warnings = without_idle_pause(cost_caps.without_pause(withdrawn.without_pause(row.warnings)))
->>>>>>> gov10
                 rules_of(unit.session, row).limit_open(row)
                 resume_search(unit, row, caller.name)
             try:

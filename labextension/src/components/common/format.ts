@@ -1,12 +1,8 @@
 /** Format numbers and times, in the same way as the notebook's view. */
 
 import type { Float } from '../../state/wire';
-<<<<<<< HEAD
 import { nameText } from './text';
-import { type Zone, zoneNow } from './zone';
-=======
 import { inZone, LOCAL, type Zone, zoneNow } from './zone';
->>>>>>> settings10
 
 const NONE = '–';
 
