@@ -191,7 +191,8 @@ def add_rule(unit: UnitOfWork, caller: Caller, wanted: SetAlertRule) -> AlertRul
     s.flush()
     # In this transaction: what happens from now on is evaluated.
     consumers.register(s, CURSOR, unit.now)
-    audit.note(unit, caller, "alert_rule.set", f"alert rule {row.id}", f"{row.kind} of {scope.value} {key}")
+    about = f"{scope.value} {key}" if key else "all of their own"
+    audit.note(unit, caller, "alert_rule.set", f"alert rule {row.id}", f"{row.kind} of {about}")
     return row
 
 
