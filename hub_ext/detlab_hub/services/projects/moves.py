@@ -46,7 +46,7 @@ class Moves(Service):
             if not wanted.keep_storage:
                 _check_storage(s, row, place)
             if place.workspace_id != row.workspace_id and not ExperimentState(row.state).terminal:
-                rules_for(s, place.workspace_id, EXPERIMENT).hold(row)
+                rules_for(s, place.workspace_id, EXPERIMENT).hold(s, row)
                 withdrawn.check(s, row.config, place.workspace_id)
             before = (row.workspace_id, row.project_id)
             after = place.made(unit)

@@ -43,8 +43,24 @@ function exponential(x: number, digits: number): string {
   return x.toExponential(digits - 1).replace(/\.?0+e/, 'e').replace('e+', 'e');
 }
 
-/** The labels of an axis, all in one notation; `aligned` gives all as many decimals as the finest of them needs. */
+/** A double has no more. */
+const MOST_DIGITS = 15;
+
+/**
+ * The labels of an axis, all in one notation; `aligned` gives all as many decimals as the finest of them needs. They have
+ * as many digits as tell ticks apart that lie close together beside their size.
+ */
 export function tickTexts(values: readonly (number | null)[], aligned: boolean, digits = 6): string[] {
+  const numbers = values.filter((value): value is number => value !== null && Number.isFinite(value)).sort((a, b) => a - b);
+  const step = Math.min(...numbers.slice(1).map((value, i) => value - numbers[i]!).filter(between => between > 0));
+  for (let enough = digits; ; enough += 1) {
+    const texts = ticksWith(values, aligned, enough);
+    const off = (text: string, i: number): number => Math.abs(Number(text) - values[i]!);
+    if (enough >= MOST_DIGITS || !texts.some((text, i) => text !== '' && Number.isFinite(values[i]) && off(text, i) > step / 100)) return texts;
+  }
+}
+
+function ticksWith(values: readonly (number | null)[], aligned: boolean, digits: number): string[] {
   const numbers = values.filter((value): value is number => value !== null);
   const exponents = numbers.some(hasExponent);
   const text = (x: number): string => (exponents && x !== 0 && Number.isFinite(x) ? exponential(x, digits) : significant(x, false, digits));
