@@ -1,6 +1,6 @@
 """A frozen probe of each model, kept in checkpoints, and profiles of what a model makes of it.
 
-    probe = Probe.of_checkpoint("checkpoint/")      # a folder, as of det checkpoint download
+    probe = ModelProbe.of_checkpoint("checkpoint/")      # a folder, as of det checkpoint download
     measured = probe.profile(converted)             # anything that takes the model's inputs: cast, exported, quantised
     Path("profile.json").write_text(measured.model_dump_json())
 
@@ -40,7 +40,7 @@ _AT_ONCE = 2**18
 
 
 @dataclasses.dataclass(frozen=True)
-class Probe:
+class ModelProbe:
     """Inputs of a model, as its forward pass was called with them.
 
     Attributes:
@@ -56,7 +56,7 @@ class Probe:
     model: int = 0
 
     @classmethod
-    def taken(cls, args: Sequence[Any], kwargs: Mapping[str, Any], samples: int, model: int = 0) -> Probe | None:
+    def taken(cls, args: Sequence[Any], kwargs: Mapping[str, Any], samples: int, model: int = 0) -> ModelProbe | None:
         """Return the first samples of what a forward pass was called with; None if it cannot be kept."""
         leaves, structure = pytree.tree_flatten((tuple(args), dict(kwargs)))
         batch = next((one.shape[0] for one in leaves if isinstance(one, torch.Tensor) and one.dim()), 0)
@@ -69,7 +69,7 @@ class Probe:
         return cls(made, kept, count, model)
 
     @classmethod
-    def of_checkpoint(cls, folder: str | Path, model: int = 0) -> Probe:
+    def of_checkpoint(cls, folder: str | Path, model: int = 0) -> ModelProbe:
         """Return the probe that a checkpoint keeps of one of its models.
 
         Raises:
@@ -234,7 +234,7 @@ class ProbeKeeper:
     def __init__(self, samples: int, rtol: float) -> None:
         self._samples, self._rtol = samples, rtol
         self.looked = False
-        self.probes: dict[int, Probe] = {}
+        self.probes: dict[int, ModelProbe] = {}
 
     @contextlib.contextmanager
     def watching(self, models: Sequence[Any]) -> Iterator[None]:
@@ -253,7 +253,7 @@ class ProbeKeeper:
 
     def _hook(self, index: int) -> Callable[[Any, Any, Any], None]:
         def take(_: Any, args: Any, kwargs: Any) -> None:
-            if index not in self.probes and (found := Probe.taken(args, kwargs, self._samples, index)) is not None:
+            if index not in self.probes and (found := ModelProbe.taken(args, kwargs, self._samples, index)) is not None:
                 self.probes[index] = found
 
         return take
@@ -278,10 +278,12 @@ class ProbeKeeper:
         self.looked = bool(self.probes)
 
 
-def probes_in(kept: Any) -> list[Probe]:
+def probes_in(kept: Any) -> list[ModelProbe]:
     """Return the probes that the state of a checkpoint has."""
     listed = kept if isinstance(kept, list) else []
-    return [Probe(tuple(one["args"]), dict(one["kwargs"]), int(one["samples"]), int(one["model"])) for one in listed]
+    return [
+        ModelProbe(tuple(one["args"]), dict(one["kwargs"]), int(one["samples"]), int(one["model"])) for one in listed
+    ]
 
 
 def problems_of(recorded: RecordedProfile, tree: Mapping[str, Any], models: Sequence[Any]) -> list[Refusal]:
