@@ -42,7 +42,8 @@ def verify(invocation: Invocation, uuid: str, key: tuple[str, ...], profile: str
 
     The cluster checks with its own keys. With --key the signature is also checked here, with a key that you have from
     elsewhere; that needs the package cryptography. With --profile weights that were cast, exported or converted are
-    compared by what they make of the probe that the checkpoint keeps: detlab.pytorch.governance.ModelProbe measures that.
+    compared by what they make of the probe that the checkpoint keeps: detlab.pytorch.governance.ModelProbe measures
+    that.
 
     \b
     Examples:
