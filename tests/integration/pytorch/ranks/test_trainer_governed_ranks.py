@@ -277,6 +277,7 @@ def test_t5_ranks_train_the_same_whatever_an_isolated_source_holds(ranks, groups
 def on_rank_profile(make_context: Any, compiled: bool) -> Any:
     context = make_context(exp_conf={"governance": {**POLICY, "profile": {"samples": 3}}})
     model = context.wrap_model(network())
+    context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.2))
     context._check_ready()
     run = torch.compile(model, backend="aot_eager") if compiled else model
     x, _ = samples(["trusted"] * 4, context.distributed.rank)
