@@ -160,17 +160,16 @@ def test_weights_that_were_read_are_judged_before_they_are_loaded():
     keeper = ProbeKeeper(4, 0.05)
     keeper.probes[0] = probe(4)
     recorded = RecordedProfile.model_validate(keeper.record([model]))
-    good = {"probe": keeper.state(), "models_state_dict": [copy.deepcopy(model.state_dict())]}
+    states = [copy.deepcopy(model.state_dict())]
     fresh = made(5)
     before = copy.deepcopy(fresh.state_dict())
-    assert problems_of(recorded, good, [fresh]) == []
-    bad = {**good, "models_state_dict": [before]}
-    assert [one.code for one in problems_of(recorded, bad, [fresh])] == ["PROFILE", "PROFILE"]
+    assert problems_of(recorded, keeper.state(), [fresh], states) == []
+    assert [one.code for one in problems_of(recorded, keeper.state(), [fresh], [before])] == ["PROFILE", "PROFILE"]
     assert all(torch.equal(value, before[name]) for name, value in fresh.state_dict().items())
     assert fresh.training
-    assert "has no probe" in problems_of(recorded, {**good, "probe": None}, [fresh])[0].message
-    torn = {**good, "models_state_dict": [{"head.weight": torch.zeros(2, 2)}]}
-    assert "cannot be run" in problems_of(recorded, torn, [fresh])[0].message
+    assert "has no probe" in problems_of(recorded, None, [fresh], states)[0].message
+    torn = [{"head.weight": torch.zeros(2, 2)}]
+    assert "cannot be run" in problems_of(recorded, keeper.state(), [fresh], torn)[0].message
 
 
 def test_tied_weights_and_a_model_of_two_outputs():

@@ -54,7 +54,18 @@ from detlab_hub.store.tables import CheckpointRow, EvidenceRow, ExperimentRow, L
 MATRIX_BYTES = 2 * 1024 * 1024
 MATRICES_PER_TRIAL = 16
 _TRIES = 3
-_OF_SEGMENT = ("first_step", "counts", "order", "roster", "world_size", "level", "canaries", "versions", "privacy", "profile")
+_OF_SEGMENT = (
+    "first_step",
+    "counts",
+    "order",
+    "roster",
+    "world_size",
+    "level",
+    "canaries",
+    "versions",
+    "privacy",
+    "profile",
+)
 
 
 class LedgerMovedError(Exception):
