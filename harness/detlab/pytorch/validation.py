@@ -11,10 +11,10 @@ import torch
 
 from detlab.core.distributed.heartbeat import LoopState
 from detlab.pytorch.callback import CallbackSet
-from detlab.pytorch.checkpoint import rng
 from detlab.pytorch.data.loader import DataLoader, dataset_repro_warning
 from detlab.pytorch.data.resumable import ValidationShare, validation_loader
 from detlab.pytorch.errors import LoaderRefused, TrainerError
+from detlab.pytorch.governance.profiles import untouched_rng
 from detlab.pytorch.metrics.aggregate import ValidationMetrics, to_plain
 from detlab.pytorch.trial import PyTorchTrial, overrides
 
@@ -118,15 +118,13 @@ class Validation:
         """
         if self._full:
             return
-        before = rng.capture()
         evaluate: Any = self._trial.evaluate_batch
         self._context._eval()
-        with torch.no_grad():
+        with torch.no_grad(), untouched_rng(self._context.device):
             for batch in self._loader:
                 data = self._context.to_device(batch) if self._context.experimental._auto_to_device else batch
                 _ = evaluate(batch=data, batch_idx=0) if _takes_index(evaluate) else evaluate(batch=data)
                 break
-        rng.restore(before)
         self._context.reset_reducers()
         self._context._train()
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from detlab.governance.profiles import differences, distance
-from detlab.pytorch.governance import Probe
+from detlab.pytorch.governance import ModelProbe
 from detlab.pytorch.governance.profiles import MOST_BYTES, ProbeKeeper, probes_in, problems_of, sketched
 from detlab.schemas.wire.governance.evidence import RecordedProfile
 
@@ -40,9 +40,9 @@ def made(seed: int = 1) -> Classifier:
     return Classifier()
 
 
-def probe(samples: int = 16) -> Probe:
+def probe(samples: int = 16) -> ModelProbe:
     tokens = torch.randint(0, 20, (40, 6), generator=seeded())
-    found = Probe.taken((tokens,), {"mask": torch.ones(40, 6)}, samples)
+    found = ModelProbe.taken((tokens,), {"mask": torch.ones(40, 6)}, samples)
     assert found is not None
     return found
 
@@ -129,9 +129,9 @@ def test_a_sketch_is_always_the_same_and_keeps_distances():
 
 
 def test_what_cannot_be_kept_is_no_probe_and_large_inputs_have_fewer_samples():
-    assert Probe.taken((object(),), {}, 8) is None
-    assert Probe.taken((torch.zeros(1, 3),), {}, 8) is None
-    large = Probe.taken((torch.zeros(9, MOST_BYTES // 16),), {}, 8)
+    assert ModelProbe.taken((object(),), {}, 8) is None
+    assert ModelProbe.taken((torch.zeros(1, 3),), {}, 8) is None
+    large = ModelProbe.taken((torch.zeros(9, MOST_BYTES // 16),), {}, 8)
     assert large is not None
     assert large.samples == 4
     assert probe().digest == probe().digest != probe(8).digest
@@ -160,17 +160,16 @@ def test_weights_that_were_read_are_judged_before_they_are_loaded():
     keeper = ProbeKeeper(4, 0.05)
     keeper.probes[0] = probe(4)
     recorded = RecordedProfile.model_validate(keeper.record([model]))
-    good = {"probe": keeper.state(), "models_state_dict": [copy.deepcopy(model.state_dict())]}
+    states = [copy.deepcopy(model.state_dict())]
     fresh = made(5)
     before = copy.deepcopy(fresh.state_dict())
-    assert problems_of(recorded, good, [fresh]) == []
-    bad = {**good, "models_state_dict": [before]}
-    assert [one.code for one in problems_of(recorded, bad, [fresh])] == ["PROFILE", "PROFILE"]
+    assert problems_of(recorded, keeper.state(), [fresh], states) == []
+    assert [one.code for one in problems_of(recorded, keeper.state(), [fresh], [before])] == ["PROFILE", "PROFILE"]
     assert all(torch.equal(value, before[name]) for name, value in fresh.state_dict().items())
     assert fresh.training
-    assert "has no probe" in problems_of(recorded, {**good, "probe": None}, [fresh])[0].message
-    torn = {**good, "models_state_dict": [{"head.weight": torch.zeros(2, 2)}]}
-    assert "cannot be run" in problems_of(recorded, torn, [fresh])[0].message
+    assert "has no probe" in problems_of(recorded, None, [fresh], states)[0].message
+    torn = [{"head.weight": torch.zeros(2, 2)}]
+    assert "cannot be run" in problems_of(recorded, keeper.state(), [fresh], torn)[0].message
 
 
 def test_tied_weights_and_a_model_of_two_outputs():
@@ -184,7 +183,7 @@ def test_tied_weights_and_a_model_of_two_outputs():
         def forward(self, x: Any) -> Any:
             return self.b(torch.tanh(self.a(x))), x.sum()
 
-    one = Probe.taken((torch.randn(5, 4, generator=seeded()),), {}, 5)
+    one = ModelProbe.taken((torch.randn(5, 4, generator=seeded()),), {}, 5)
     assert one is not None
     model = Tied()
     apart = {name: value.clone() for name, value in model.state_dict().items()}

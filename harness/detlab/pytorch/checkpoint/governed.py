@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detlab import core
@@ -12,10 +13,14 @@ from detlab.core.checkpoint import evidence
 from detlab.errors import CheckpointError, CheckpointMissing, DetlabError
 from detlab.governance import GovernanceError, Refusal
 from detlab.governance.attestation import enforced, loaded_code
+from detlab.pytorch.checkpoint.files import read_state
 from detlab.pytorch.checkpoint.manager import RestoredCheckpoint
+from detlab.pytorch.checkpoint.matching import as_named
 from detlab.pytorch.governance.preflight import PreflightResult
 from detlab.pytorch.governance.profiles import STATE as PROBES
+from detlab.pytorch.governance.profiles import ModelProbe, probes_in
 from detlab.pytorch.governance.trial import missing_state
+from detlab.pytorch.parallel.unwrapping import bare
 from detlab.schemas.wire.governance.attestation import PreflightReport
 from detlab.schemas.wire.governance.evidence import RefusalView
 
@@ -76,7 +81,10 @@ def _verdict(core_context: core.Context, context: PyTorchTrialContext, restored:
     assert context._governed is not None  # `admit` has looked
     assert context._recorder is not None
     found = missing_state(restored.tree, context) if restored.same_trial else []
-    found += context._profile_problems(core_context.checkpoint.get_metadata(restored.uuid), restored)
+    listed = zip(context.models, restored.tree.get("models_state_dict") or [], strict=False)
+    states = [as_named(bare(model), state) for model, state in listed]
+    metadata = core_context.checkpoint.get_metadata(restored.uuid)
+    found += context._profile_problems(metadata, restored.tree.get(PROBES), states)
     return evidence.verify(
         core_context.checkpoint,
         restored.uuid,
@@ -85,6 +93,26 @@ def _verdict(core_context: core.Context, context: PyTorchTrialContext, restored:
         damaged=restored.damaged,
         found=found,
     )
+
+
+def load_probe(path: str | Path, model: int = 0) -> ModelProbe:
+    """Return the probe that a checkpoint keeps of one of its models; nothing is unpickled.
+
+    Args:
+        path: Folder of the checkpoint, as of `det checkpoint download`.
+        model: Which of the trial's models.
+
+    Raises:
+        CheckpointError: It keeps none, or cannot be read.
+    """
+    kept = read_state(Path(path), allow_pickle=False, only=(PROBES,)).get(PROBES)
+    found = next((one for one in probes_in(kept) if one.model == model), None)
+    if found is None:
+        raise CheckpointError(
+            f"{path} keeps no probe of model {model}",
+            hint="a trial under a policy keeps one if its config has `governance: {profile: {}}`",
+        )
+    return found
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """A frozen probe of each model, kept in checkpoints, and profiles of what a model makes of it.
 
-    probe = Probe.of_checkpoint("checkpoint/")      # a folder, as of det checkpoint download
-    measured = probe.profile(converted)             # anything that takes the model's inputs: cast, exported, quantised
+    probe = pytorch.load_probe("checkpoint/")      # a folder, as of det checkpoint download
+    measured = probe.profile(converted)            # anything that takes the model's inputs: cast, exported, quantised
     Path("profile.json").write_text(measured.model_dump_json())
 
 Then `det governance verify UUID --profile profile.json` compares it with what was signed.
@@ -14,16 +14,13 @@ import dataclasses
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from detlab.errors import CheckpointError
 from detlab.governance import Refusal
 from detlab.governance.profiles import differences
-from detlab.pytorch.checkpoint.matching import as_named
 from detlab.pytorch.data.epoch import forked_rng
 from detlab.pytorch.governance.spread import LayerSpread
 from detlab.pytorch.parallel.unwrapping import bare
@@ -40,7 +37,7 @@ _AT_ONCE = 2**18
 
 
 @dataclasses.dataclass(frozen=True)
-class Probe:
+class ModelProbe:
     """Inputs of a model, as its forward pass was called with them.
 
     Attributes:
@@ -56,7 +53,7 @@ class Probe:
     model: int = 0
 
     @classmethod
-    def taken(cls, args: Sequence[Any], kwargs: Mapping[str, Any], samples: int, model: int = 0) -> Probe | None:
+    def taken(cls, args: Sequence[Any], kwargs: Mapping[str, Any], samples: int, model: int = 0) -> ModelProbe | None:
         """Return the first samples of what a forward pass was called with; None if it cannot be kept."""
         leaves, structure = pytree.tree_flatten((tuple(args), dict(kwargs)))
         batch = next((one.shape[0] for one in leaves if isinstance(one, torch.Tensor) and one.dim()), 0)
@@ -67,24 +64,6 @@ class Probe:
             return None
         made, kept = pytree.tree_unflatten([_cut(one, batch, count) for one in leaves], structure)
         return cls(made, kept, count, model)
-
-    @classmethod
-    def of_checkpoint(cls, folder: str | Path, model: int = 0) -> Probe:
-        """Return the probe that a checkpoint keeps of one of its models.
-
-        Raises:
-            CheckpointError: It keeps none, or cannot be read.
-        """
-        from detlab.pytorch.checkpoint.files import read_state
-
-        kept = read_state(Path(folder), allow_pickle=False, only=(STATE,)).get(STATE)
-        found = next((one for one in probes_in(kept) if one.model == model), None)
-        if found is None:
-            raise CheckpointError(
-                f"{folder} keeps no probe of model {model}",
-                hint="a trial under a policy keeps one if its config has `governance: {profile: {}}`",
-            )
-        return found
 
     @property
     def state(self) -> dict[str, Any]:
@@ -110,7 +89,7 @@ class Probe:
         Args:
             model: A module, which is run in evaluation mode, or any other callable that takes the model's inputs, such
                 as one around an exported model. Inputs are moved and cast to where and what a module's parameters are.
-            state: Weights in place of those that it has.
+            state: Weights in place of those that it has, by the module's own names.
 
         Raises:
             ValueError: It gives no outputs that are finite numbers.
@@ -118,13 +97,14 @@ class Probe:
         module = bare(model) if isinstance(model, torch.nn.Module) else None
         args, kwargs = _fitting((self.args, self.kwargs), module)
         spread = LayerSpread([] if module is None else [module])
-        with torch.no_grad(), forked_rng(0), _evaluating(module), spread:
+        device = torch.device("cpu") if module is None else _device(module)
+        with torch.no_grad(), untouched_rng(device), _evaluating(module), spread:
             if module is None:
                 output = model(*args, **kwargs)
             elif state is None:
                 output = module(*args, **kwargs)
             else:
-                state = {name: one.to(_device(module)) for name, one in as_named(module, state).items()}
+                state = {name: one.to(device) for name, one in state.items()}
                 output = torch.func.functional_call(module, state, args, kwargs, tie_weights=False)
         sketch = sketched(output, self.samples)
         layers = {name: [_short(one) for one in values] for name, values in spread.figures().items()}
@@ -146,6 +126,14 @@ def _cut(one: Any, batch: int, count: int) -> Any:
         return one
     kept = one[:count] if one.dim() and len(one) == batch else one
     return kept.detach().cpu().clone()
+
+
+@contextlib.contextmanager
+def untouched_rng(device: Any) -> Iterator[None]:
+    """Run the block with random numbers that are always the same; restore the state of all generators afterwards."""
+    devices = [device] if torch.device(device).type == "cuda" else []
+    with torch.random.fork_rng(devices), forked_rng(0):
+        yield
 
 
 def _device(module: torch.nn.Module) -> torch.device:
@@ -234,7 +222,7 @@ class ProbeKeeper:
     def __init__(self, samples: int, rtol: float) -> None:
         self._samples, self._rtol = samples, rtol
         self.looked = False
-        self.probes: dict[int, Probe] = {}
+        self.probes: dict[int, ModelProbe] = {}
 
     @contextlib.contextmanager
     def watching(self, models: Sequence[Any]) -> Iterator[None]:
@@ -253,7 +241,7 @@ class ProbeKeeper:
 
     def _hook(self, index: int) -> Callable[[Any, Any, Any], None]:
         def take(_: Any, args: Any, kwargs: Any) -> None:
-            if index not in self.probes and (found := Probe.taken(args, kwargs, self._samples, index)) is not None:
+            if index not in self.probes and (found := ModelProbe.taken(args, kwargs, self._samples, index)) is not None:
                 self.probes[index] = found
 
         return take
@@ -278,22 +266,26 @@ class ProbeKeeper:
         self.looked = bool(self.probes)
 
 
-def probes_in(kept: Any) -> list[Probe]:
+def probes_in(kept: Any) -> list[ModelProbe]:
     """Return the probes that the state of a checkpoint has."""
     listed = kept if isinstance(kept, list) else []
-    return [Probe(tuple(one["args"]), dict(one["kwargs"]), int(one["samples"]), int(one["model"])) for one in listed]
+    return [
+        ModelProbe(tuple(one["args"]), dict(one["kwargs"]), int(one["samples"]), int(one["model"])) for one in listed
+    ]
 
 
-def problems_of(recorded: RecordedProfile, tree: Mapping[str, Any], models: Sequence[Any]) -> list[Refusal]:
+def problems_of(
+    recorded: RecordedProfile, kept: Any, models: Sequence[Any], states: Sequence[Mapping[str, Any]]
+) -> list[Refusal]:
     """Return PROFILE for weights that do not make of the kept probes what was recorded; nothing is loaded.
 
     Args:
         recorded: With the checkpoint.
-        tree: The state that was read of it.
+        kept: What it keeps of probes.
         models: Of the trial, which run with these weights.
+        states: The weights that were read of it, by the models' own names.
     """
-    probes = {one.model: one for one in probes_in(tree.get(STATE))}
-    states = tree.get("models_state_dict") or []
+    probes = {one.model: one for one in probes_in(kept)}
     found = []
     for one in recorded.models:
         probe = probes.get(one.model)

@@ -254,13 +254,15 @@ class GovernedTrial:
         """Return what a checkpoint keeps of probes; nothing if the policy asks for no profiles."""
         return {} if self._probes is None else {PROBES: self._probes.state()}
 
-    def _profile_problems(self, metadata: Mapping[str, Any], restored: Any) -> list[Refusal]:
+    def _profile_problems(
+        self, metadata: Mapping[str, Any], kept: Any, states: Sequence[Mapping[str, Any]]
+    ) -> list[Refusal]:
         """Return PROFILE for a checkpoint whose weights are not those that were measured."""
         segment = metadata.get(METADATA_KEY)
         said = segment.get("profile") if isinstance(segment, Mapping) else None
         if said is None:
             return []
-        return problems_of(RecordedProfile.model_validate(said), restored.tree, self.models)
+        return problems_of(RecordedProfile.model_validate(said), kept, self.models, states)
 
     def _governed_segment(self, distributed: Any, step: int, saved: Sequence[str]) -> dict[str, Any] | None:
         """Return what was trained since the last checkpoint, on the chief; all ranks call it when one is taken."""

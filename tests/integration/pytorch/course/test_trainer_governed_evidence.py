@@ -13,8 +13,9 @@ from safetensors.torch import load_file, save_file
 from test_trainer_course_governed import POLICY, SIZES, run
 
 from detlab.core.checkpoint import evidence
+from detlab.errors import CheckpointError
 from detlab.governance import GovernanceError, Refusal
-from detlab.pytorch import Batch
+from detlab.pytorch import Batch, load_probe
 from detlab.pytorch.checkpoint.files import read_state
 from detlab.pytorch.governance.trial import missing_state
 from detlab.schemas.wire.governance.evidence import GovernedSegment
@@ -152,6 +153,9 @@ def test_weights_that_were_exchanged_are_refused_before_they_are_loaded(tmp_path
     rewrite(tmp_path / uuid, lambda weights: {name: one.bfloat16().double() for name, one in weights.items()})
     run(str(tmp_path), policy=PROFILED, fit=fit(4, latest_checkpoint=uuid))
     assert list(asked[-1]["found"]) == []
+    signed = segments(str(tmp_path))[uuid][1].profile
+    assert signed is not None
+    assert load_probe(tmp_path / uuid).digest == signed.models[0].probe
     rewrite(tmp_path / uuid, lambda weights: {name: one * 1.5 for name, one in weights.items()})
     with pytest.raises(GovernanceError, match="PROFILE: outputs for the probe are off by") as refused:
         run(str(tmp_path), policy=PROFILED, fit=fit(6, latest_checkpoint=uuid))
@@ -173,3 +177,5 @@ def test_without_profiles_checkpoints_keep_no_sample(tmp_path):
     ((uuid, (_, segment)),) = segments(str(tmp_path)).items()
     assert segment.profile is None
     assert "probe" not in read_state(tmp_path / uuid)
+    with pytest.raises(CheckpointError, match="keeps no probe of model 0"):
+        load_probe(tmp_path / uuid)

@@ -42,7 +42,7 @@ def verify(invocation: Invocation, uuid: str, key: tuple[str, ...], profile: str
 
     The cluster checks with its own keys. With --key the signature is also checked here, with a key that you have from
     elsewhere; that needs the package cryptography. With --profile weights that were cast, exported or converted are
-    compared by what they make of the probe that the checkpoint keeps: detlab.pytorch.governance.Probe measures that.
+    compared by what they make of the probe that the checkpoint keeps, which detlab.pytorch.load_probe reads.
 
     \b
     Examples:
@@ -106,7 +106,7 @@ def compared_with(found: EvidenceView, name: str) -> tuple[str, list[Refusal]]:
         measured, recorded = ModelProfile.model_validate_json(text), RecordedProfile.model_validate(said)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no profile"
-        hint = "detlab.pytorch.governance.Probe(…).profile(model).model_dump_json() makes one"
+        hint = "detlab.pytorch.load_probe(FOLDER).profile(model).model_dump_json() makes one"
         raise DetlabError(f"{visible(name)} cannot be read: {reason}", hint=hint) from error
     signed = next((one for one in recorded.models if one.model == measured.model), None)
     if signed is None:
@@ -116,9 +116,9 @@ def compared_with(found: EvidenceView, name: str) -> tuple[str, list[Refusal]]:
     off = differences(signed, measured, recorded.rtol)
     if off:
         return "", off
-    layers = sum(one in measured.layers for one in signed.layers)
     apart = distance(signed.output, measured.output)
-    return f"outputs within {apart:.2g} of what was signed ({recorded.rtol:g} is allowed), {layers} layers compared", []
+    layers = f"{len(signed.layers.keys() & measured.layers)} of {len(signed.layers)} layers compared"
+    return f"outputs within {apart:.2g} of what was signed ({recorded.rtol:g} is allowed), {layers}", []
 
 
 def _levels(segment: Mapping[str, Any]) -> dict[str, str]:
