@@ -216,7 +216,7 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
         case "retry":
             return TrialsRetried(tuple(_failed(s, row, wanted.trial_ids)), author)
         case "bounds":
-            return SpaceEdited(wanted.hyperparameters or {}, author)
+            return SpaceEdited(wanted.hyperparameters or {}, author, _prepared(s, row))
         case "concurrency":
             _need(wanted.limit is not None, "limit", "is missing: trials at a time, 0 for no limit")
             return ConcurrencySet(wanted.limit or 0, author)
@@ -226,6 +226,17 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
             return PromotionRequested(_one(s, row, wanted.trial_ids).request_id, author)
         case "code" | "metric":
             raise AssertionError(f"{wanted.act} is no event of the search")
+
+
+def _prepared(s: Session, row: ExperimentRow) -> tuple[str, ...]:
+    """Return the trials that are prepared for who asks next, at points of the search's own."""
+    if not is_unmanaged(row):
+        return ()
+    unasked = TrialRow.asked_at.is_(None), TrialRow.run == 0, TrialRow.steps_completed == 0, ~TrialRow.point_due
+    query = select(TrialRow.request_id).where(TrialRow.experiment_id == row.id, *unasked)
+    query = query.where(TrialRow.state.not_in(TERMINAL_TRIALS)).order_by(TrialRow.idx)
+    s.flush()
+    return tuple(s.scalars(query))
 
 
 def _check_policies(s: Session, row: ExperimentRow, wanted: SteerSearch) -> None:
