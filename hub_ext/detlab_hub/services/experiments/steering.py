@@ -54,7 +54,7 @@ from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
 from detlab_hub.services.views import experiment_views, pages
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.experiments import journal_page
-from detlab_hub.store.queries.trials import next_index
+from detlab_hub.store.queries.trials import next_index, prepared
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 
@@ -216,7 +216,7 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
         case "retry":
             return TrialsRetried(tuple(_failed(s, row, wanted.trial_ids)), author)
         case "bounds":
-            return SpaceEdited(wanted.hyperparameters or {}, author, _prepared(s, row))
+            return SpaceEdited(wanted.hyperparameters or {}, author, prepared(s, row.id) if is_unmanaged(row) else ())
         case "concurrency":
             _need(wanted.limit is not None, "limit", "is missing: trials at a time, 0 for no limit")
             return ConcurrencySet(wanted.limit or 0, author)
@@ -226,17 +226,6 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
             return PromotionRequested(_one(s, row, wanted.trial_ids).request_id, author)
         case "code" | "metric":
             raise AssertionError(f"{wanted.act} is no event of the search")
-
-
-def _prepared(s: Session, row: ExperimentRow) -> tuple[str, ...]:
-    """Return the trials that are prepared for who asks next, at points of the search's own."""
-    if not is_unmanaged(row):
-        return ()
-    unasked = TrialRow.asked_at.is_(None), TrialRow.run == 0, TrialRow.steps_completed == 0, ~TrialRow.point_due
-    query = select(TrialRow.request_id).where(TrialRow.experiment_id == row.id, *unasked)
-    query = query.where(TrialRow.state.not_in(TERMINAL_TRIALS)).order_by(TrialRow.idx)
-    s.flush()
-    return tuple(s.scalars(query))
 
 
 def _check_policies(s: Session, row: ExperimentRow, wanted: SteerSearch) -> None:
