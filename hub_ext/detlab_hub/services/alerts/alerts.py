@@ -78,9 +78,10 @@ class Alerts(Service):
         """Return one page of the caller's alerts, the newest first: those of the bell, or of all channels."""
 
         def look(s: Session) -> AlertList:
-            ids = alerts.page(s, person(caller), limit + 1, before, unread=unread, all_channels=all_channels)
+            viewer, which = person(caller), {"unread": unread, "all_channels": all_channels}
+            ids = alerts.page(s, viewer.name, viewer, limit + 1, before, **which)
             items, last = pages.of_rows(s, AlertRow, ids, limit, _views)
-            new = alerts.unread(s, person(caller).name, person(caller))
+            new = alerts.unread(s, viewer.name, viewer)
             return AlertList(items=items, unread=new, next=None if last is None else last.id)
 
         return await self._context.look(caller.name, look)

@@ -54,7 +54,7 @@ from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
 from detlab_hub.services.views import experiment_views, pages
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.experiments import journal_page
-from detlab_hub.store.queries.trials import next_index
+from detlab_hub.store.queries.trials import next_index, prepared
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 
@@ -216,7 +216,7 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
         case "retry":
             return TrialsRetried(tuple(_failed(s, row, wanted.trial_ids)), author)
         case "bounds":
-            return SpaceEdited(wanted.hyperparameters or {}, author)
+            return SpaceEdited(wanted.hyperparameters or {}, author, prepared(s, row.id) if is_unmanaged(row) else ())
         case "concurrency":
             _need(wanted.limit is not None, "limit", "is missing: trials at a time, 0 for no limit")
             return ConcurrencySet(wanted.limit or 0, author)

@@ -23,14 +23,21 @@ UNREAD = 100
 
 
 def page(
-    s: Session, viewer: Person, limit: int, before: int | None, *, unread: bool = False, all_channels: bool = False
+    s: Session,
+    owner: str,
+    viewer: Person,
+    limit: int,
+    before: int | None,
+    *,
+    unread: bool = False,
+    all_channels: bool = False,
 ) -> list[int]:
     """Return the ids of a user's alerts of what they may read today, the newest first.
 
     Those that were sent by webhook or e-mail alone are kept as read when they were made: they are of `all_channels`.
     """
     row = AlertRow
-    query = select(row.id).where(row.owner == viewer.name, _readable(viewer))
+    query = select(row.id).where(row.owner == owner, _readable(viewer))
     if not all_channels:
         query = query.where(or_(row.read_at.is_(None), row.read_at > row.created_at))
     if unread:
