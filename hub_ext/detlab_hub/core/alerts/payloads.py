@@ -26,7 +26,7 @@ def render(form: str, call_id: str, time: float, told: Mapping[str, Any], link: 
         call_id: The same for each attempt of a call: by it a receiver knows one that it has seen.
         time: When it happened, in seconds.
         told: What: `kind`, `level`, `title`, `text`, `experiment`, `trial_id`, `run_id`.
-        link: Address of the experiment's page; empty: there is none.
+        link: Address of the page of the experiment or run; empty: there is none.
     """
     match form:
         case "slack":
@@ -45,7 +45,8 @@ def signed(secret: str, time: int, body: bytes) -> dict[str, str]:
 
 
 def _determined(call_id: str, time: float, told: Mapping[str, Any], link: str) -> dict[str, Any]:
-    state, experiment = STATES.get(told["kind"]), told.get("experiment")
+    experiment = told.get("experiment")
+    state = None if experiment is None else STATES.get(told["kind"])  # Determined has no state of a run
     data: dict[str, Any] = {} if experiment is None else {"experiment": experiment}
     if state is None:
         data["custom_alert"] = {

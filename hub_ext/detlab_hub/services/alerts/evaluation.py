@@ -138,6 +138,10 @@ class AlertEvaluation(Service):
                 for begin in range(0, len(found), MOST_OF_OWNER):
                     await self._context.write(partial(_write_grown, found=found[begin : begin + MOST_OF_OWNER]))
 
+    async def rules(self) -> RuleIndex:
+        """Return all rules, as they are looked up by: for what is told where it happens."""
+        return await self._rules()
+
     async def _rules(self) -> RuleIndex:
         known = self._index
         if known is not None:

@@ -248,6 +248,9 @@ def _say(unit: UnitOfWork, subject: AlertSubject, source: str, many: Sequence[Sa
 
 def _reads(s: Session, rule: AlertRuleRow, subject: AlertSubject, run: TrackedRunRow | None) -> bool:
     caller = Caller(rule.owner, groups=frozenset(rule.owner_groups))
-    if run is None:
-        return may_read(s, caller, subject.experiment_id)
+    return may_read(s, caller, subject.experiment_id) if run is None else reads_run(s, caller, run)
+
+
+def reads_run(s: Session, caller: Caller, run: TrackedRunRow) -> bool:
+    """Whether somebody may read a run from elsewhere."""
     return right_of(person(caller), tracked_thing(s, caller, run)) >= Right.READ
