@@ -48,7 +48,10 @@ def _determined(call_id: str, time: float, told: Mapping[str, Any], link: str) -
     experiment = told.get("experiment")
     state = None if experiment is None else STATES.get(told["kind"])  # Determined has no state of a run
     data: dict[str, Any] = {} if experiment is None else {"experiment": experiment}
-    if state is None:
+    line = told.get("line")
+    if line is not None:
+        data["task_log"] = {"task_id": line["task"], "node_name": line["node"], "triggering_log": line["line"]}
+    elif state is None:
         data["custom_alert"] = {
             "title": told["title"],
             "description": told["text"],
@@ -59,9 +62,9 @@ def _determined(call_id: str, time: float, told: Mapping[str, Any], link: str) -
         }
     return {
         "event_id": call_id,
-        "event_type": "CUSTOM" if state is None else "EXPERIMENT_STATE_CHANGE",
+        "event_type": "TASKLOG" if line is not None else "CUSTOM" if state is None else "EXPERIMENT_STATE_CHANGE",
         "timestamp": int(time),
-        "condition": {} if state is None else {"state": state},
+        "condition": {"regex": line["pattern"]} if line is not None else {} if state is None else {"state": state},
         "event_data": data,
         "link": link,
     }
