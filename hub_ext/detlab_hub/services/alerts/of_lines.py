@@ -83,13 +83,12 @@ class LineRules(Service):
         def looking(s: Session) -> list[AlertRule]:
             check(s)
             row = s.get(AllocationRow, allocation_id)
-            if row is None or row.experiment_id is None or row.trial_id is None:
-                return []
-            subject = alerts.subjects(s, [row.experiment_id]).get(row.experiment_id)
+            experiment, trial = (0, 0) if row is None else (row.experiment_id or 0, row.trial_id or 0)
+            subject = alerts.subjects(s, [experiment]).get(experiment) if trial else None
             rules = [] if subject is None else index.matching(KIND, subject)
-            key = alerts.trial_key(row.trial_id)
+            key = alerts.trial_key(trial)
             told = alerts.marks(s, [(rule.id, key) for rule in rules])
-            return [rule for rule in rules if (rule.id, key) not in told and _reads(s, rule, row.experiment_id)]
+            return [rule for rule in rules if (rule.id, key) not in told and _reads(s, rule, experiment)]
 
         rules = [one for one in await self._context.read(looking) if one.id not in self._given_up]
         found = [await self._look(rule, texts, min(RULE_SECONDS, BATCH_SECONDS / len(rules))) for rule in rules]
