@@ -33,6 +33,8 @@ RULE_SECONDS, BATCH_SECONDS = 0.1, 0.5
 """Processor time that one rule may take for the lines of one batch, and all rules together."""
 LOOKED_AT_CHARS, SHOWN_CHARS = 4000, 1000
 """Characters of a line that are matched, and that are told."""
+MOST_RULES = 20
+"""That look at one batch: those of the experiment's owner first, then the oldest."""
 MOST_GIVEN_UP = 10_000
 _log = logging.getLogger(__name__)
 
@@ -88,9 +90,11 @@ class LineRules(Service):
             rules = [] if subject is None else index.matching(KIND, subject)
             key = alerts.trial_key(trial)
             told = alerts.marks(s, [(rule.id, key) for rule in rules])
-            return [rule for rule in rules if (rule.id, key) not in told and _reads(s, rule, experiment)]
+            waiting = [one for one in rules if (one.id, key) not in told and one.id not in self._given_up]
+            waiting.sort(key=lambda one: (subject is None or one.owner != subject.owner, one.id))
+            return [one for one in waiting if _reads(s, one, experiment)]
 
-        rules = [one for one in await self._context.read(looking) if one.id not in self._given_up]
+        rules = (await self._context.read(looking))[:MOST_RULES]
         found = [await self._look(rule, texts, min(RULE_SECONDS, BATCH_SECONDS / len(rules))) for rule in rules]
         return [one for one in found if one is not None]
 

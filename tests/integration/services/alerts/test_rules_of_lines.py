@@ -138,3 +138,13 @@ async def test_a_pattern_that_is_none_is_refused(alerted: Alerted) -> None:
     for wrong in ({"kind": "log"}, {"kind": "failed", "pattern": "x"}, {"kind": "log", "pattern": "x" * 501}):
         with pytest.raises(ValidationError):
             await alerted.rule(ALICE, wrong.pop("kind"), **wrong)
+
+
+async def test_rules_of_others_leave_the_owners_their_time(alerted: Alerted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_lines, "MOST_RULES", 2)
+    place = await alerted.world.workspace("vision", "digits", bob="viewer")
+    for _ in range(3):
+        await alerted.rule(BOB, "log", pattern="no such line", workspace=str(place.id))
+    await alerted.rule(ALICE, "log", pattern="loss is n.n")
+    await finished(alerted, workspace="vision", project="digits")
+    assert await alerted.kinds(ALICE) == ["log"]

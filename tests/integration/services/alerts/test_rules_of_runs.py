@@ -10,6 +10,7 @@ from services_scripted import ALICE, BOB
 
 from detlab.schemas.wire.grants import GrantTo
 from detlab.schemas.wire.runs import BeginRun, RunRecords
+from detlab_hub.core.alerts import RuleMark
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.projects.members import MembersOfWorkspaces
 from detlab_hub.services.tracking.logging import LoggedBatch, RunLogging
@@ -144,3 +145,18 @@ async def test_members_of_a_workspace_have_rules_about_its_runs_as_long_as_they_
     later.project = script.project
     await later.say("exit", status="FINISHED")
     assert await alerted.kinds(BOB) == []
+
+
+async def test_a_look_from_elsewhere_leaves_the_evaluation_what_it_knows(alerted: Alerted) -> None:
+    """It may be between two reads of a step: what it had read of an experiment must not be gone."""
+    evaluation = alerted.evaluation
+    await alerted.rule(ALICE, "failed")
+    evaluation._marks[1, 2] = kept = RuleMark(value=1.0)
+    assert (await evaluation.rules()).kinds == {"failed"}
+    evaluation.rules_changed()
+    first = await evaluation.rules()
+    assert first.kinds == {"failed"}
+    assert await evaluation.rules() is first, "it is read once"
+    assert evaluation._marks == {(1, 2): kept}
+    await alerted.rule(ALICE, "completed")
+    assert (await evaluation.rules()).kinds == {"failed", "completed"}
