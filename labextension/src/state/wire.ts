@@ -49,8 +49,9 @@ export interface AlertRuleList {
 /** A rule of the caller. */
 export interface AlertRuleView {
   id: number;
-  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert';
+  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert' | 'log';
   amount: number | null;
+  pattern: string;
   scope: 'owner' | 'experiment' | 'project' | 'workspace';
   scope_id: number | null;
   scope_name: string;
@@ -64,7 +65,7 @@ export interface AlertRuleView {
 /** Something that its reader was told. Title and text may be anybody's: show them as text. */
 export interface AlertView {
   id: number;
-  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert' | 'test';
+  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert' | 'log' | 'test';
   level: 'debug' | 'info' | 'warn' | 'error';
   title: string;
   text: string;
@@ -1683,8 +1684,9 @@ export interface SeriesView {
 
 /** POST alerts/rules: tells the caller when something happens to experiments that they may read. */
 export interface SetAlertRule {
-  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert';
+  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert' | 'log';
   amount?: number | null;
+  pattern?: string;
   experiment_id?: number | null;
   workspace?: string;
   project?: string;

@@ -31,7 +31,7 @@ SAID = {
     "GET alerts/rules": {"who": ["read"], "query": ["after", "limit"]},
     "POST alerts/rules": {
         "who": ["write"],
-        "body": ["amount", "bell", "email", "experiment_id", "kind", "project", "webhook", "workspace"],
+        "body": ["amount", "bell", "email", "experiment_id", "kind", "pattern", "project", "webhook", "workspace"],
     },
     "GET webhooks": {"who": ["read"], "query": ["after", "limit"]},
     "POST webhooks": {"who": ["write"], "body": ["format", "name", "project", "triggers", "url", "workspace"]},

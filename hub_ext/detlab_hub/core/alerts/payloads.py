@@ -29,7 +29,7 @@ def render(form: str, call_id: str, time: float, told: Mapping[str, Any], link: 
         call_id: The same for each attempt of a call: by it a receiver knows one that it has seen.
         time: When it happened, in seconds.
         told: What: `kind`, `level`, `title`, `text`, `experiment`, `trial_id`, `run_id`.
-        link: Address of the experiment's page; empty: there is none.
+        link: Address of the page of the experiment or run; empty: there is none.
     """
     match form:
         case "slack":
@@ -50,9 +50,13 @@ def signed(secret: str, time: int, body: bytes) -> dict[str, str]:
 
 
 def _determined(call_id: str, time: float, told: Mapping[str, Any], link: str) -> dict[str, Any]:
-    state, experiment = STATES.get(told["kind"]), told.get("experiment")
+    experiment = told.get("experiment")
+    state = None if experiment is None else STATES.get(told["kind"])  # Determined has no state of a run
     data: dict[str, Any] = {} if experiment is None else {"experiment": experiment}
-    if state is None:
+    line = told.get("line")
+    if line is not None:
+        data["task_log"] = {"task_id": line["task"], "node_name": line["node"], "triggering_log": line["line"]}
+    elif state is None:
         data["custom_alert"] = {
             "title": told["title"],
             "description": told["text"],
@@ -63,9 +67,9 @@ def _determined(call_id: str, time: float, told: Mapping[str, Any], link: str) -
         }
     return {
         "event_id": call_id,
-        "event_type": "CUSTOM" if state is None else "EXPERIMENT_STATE_CHANGE",
+        "event_type": "TASKLOG" if line is not None else "CUSTOM" if state is None else "EXPERIMENT_STATE_CHANGE",
         "timestamp": int(time),
-        "condition": {} if state is None else {"state": state},
+        "condition": {"regex": line["pattern"]} if line is not None else {} if state is None else {"state": state},
         "event_data": data,
         "link": link,
     }

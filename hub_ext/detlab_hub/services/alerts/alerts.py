@@ -7,7 +7,8 @@ from typing import get_args
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, NotFound
+from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.schemas.patterns import BadPattern, check_pattern
 from detlab.schemas.wire.notify.alerts import (
     DEFAULT_AMOUNTS,
     AlertKind,
@@ -110,6 +111,7 @@ class Alerts(Service):
         """Make a rule of the caller's.
 
         Raises:
+            ConfigError: Its pattern is no regular expression of RE2.
             Conflict: The caller has too many, or no confirmed address to be sent e-mail to.
             NotFound: There is no such experiment, project, workspace or webhook for the caller.
         """
@@ -118,6 +120,7 @@ class Alerts(Service):
             check_may_ask(caller, Action.ALERT_RULE_SET)
             if wanted.webhook is not None:
                 own_webhook(unit.session, caller, wanted.webhook)
+            _check_pattern(wanted)
             if wanted.email:
                 check_has_address(unit, caller)
             row = add_rule(unit, caller, wanted)
@@ -190,11 +193,20 @@ def add_rule(unit: UnitOfWork, caller: Caller, wanted: SetAlertRule) -> AlertRul
     )
     s.add(row)
     s.flush()
+    if wanted.pattern:
+        alerts.set_pattern(s, row.id, wanted.pattern)
     # In this transaction: what happens from now on is evaluated.
     consumers.register(s, CURSOR, unit.now)
     about = f"{scope.value} {key}" if key else "all of their own"
     audit.note(unit, caller, "alert_rule.set", f"alert rule {row.id}", f"{row.kind} of {about}")
     return row
+
+
+def _check_pattern(wanted: SetAlertRule) -> None:
+    try:
+        check_pattern(wanted.pattern)
+    except BadPattern as error:
+        raise ConfigError([Problem("pattern", str(error), error.hint)], f"the pattern {error}") from error
 
 
 def _scope(s: Session, caller: Caller, wanted: SetAlertRule) -> tuple[RuleScope, int]:
@@ -231,11 +243,13 @@ def _views(rows: Sequence[AlertRow]) -> list[AlertView]:
 
 def rule_views(s: Session, caller: Caller, rows: Sequence[AlertRuleRow]) -> list[AlertRuleView]:
     """Make views of rules; what the caller may not read any more is not named."""
+    looked_for = alerts.patterns(s, [row.id for row in rows if row.kind == "log"])
     return [
         AlertRuleView(
             id=row.id,
             kind=next(one for one in _RULE_KINDS if one == row.kind),
             amount=row.amount or None,
+            pattern=looked_for.get(row.id, ""),
             scope=RuleScope(row.scope).value,
             scope_id=row.key or None,
             scope_name=_name(s, caller, row),

@@ -28,6 +28,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.searchers import ProgressReported, SearcherInputError
+from detlab_hub.services.alerts.of_lines import LineFound, tell_of_lines
 from detlab_hub.services.base.callers import TaskCaller
 from detlab_hub.services.base.fencing import current_attempt, current_holder
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -70,7 +71,12 @@ class _Taking:
 
 
 def take(
-    unit: UnitOfWork, task: TaskCaller, batch: RecordBatch, node: int = 0, found: Sequence[Finding] = ()
+    unit: UnitOfWork,
+    task: TaskCaller,
+    batch: RecordBatch,
+    node: int = 0,
+    found: Sequence[Finding] = (),
+    lines: Sequence[LineFound] = (),
 ) -> RecordAck:
     """Take a batch of records.
 
@@ -80,6 +86,7 @@ def take(
         batch: The records.
         node: Which of the attempt's nodes, in their order; each counts its own records.
         found: What log policies have found in it.
+        lines: What rules of alerts have found in it.
 
     Returns:
         The number of the last record that is stored with the transaction, and what was refused.
@@ -106,6 +113,7 @@ def take(
         counted.logs_seq = mark
         _take_logs(taking, fresh, None if row.nodes < 2 else node)
         log_policies.note(unit, trial, row.run, counted.agent_id, found)
+        tell_of_lines(unit, trial, counted.agent_id, lines)
     else:
         counted.metrics_seq = mark
         for record in fresh:

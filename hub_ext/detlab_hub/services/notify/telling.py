@@ -6,7 +6,7 @@ was kept. Texts are anybody's; they are kept as they are, shortened, and shown a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,7 @@ class Said:
         experiment_id: What it is about; None: no experiment.
         trial_id: The trial whose code says it.
         run_id: The run from elsewhere that says it.
+        line: The line of output that it is about: `pattern`, `task`, `node`, `line`.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class Said:
     experiment_id: int | None = None
     trial_id: int | None = None
     run_id: str | None = None
+    line: Mapping[str, str] | None = None
 
 
 def tell(
@@ -177,6 +179,7 @@ def told_of(unit: UnitOfWork, said: Said, row: AlertRow) -> dict[str, Any]:
         "experiment": None if experiment is None else _facts(unit, experiment),
         "trial_id": said.trial_id,
         "run_id": said.run_id,
+        **({} if said.line is None else {"line": dict(said.line)}),
     }
 
 
@@ -248,6 +251,9 @@ def _say(unit: UnitOfWork, subject: AlertSubject, source: str, many: Sequence[Sa
 
 def _reads(s: Session, rule: AlertRuleRow, subject: AlertSubject, run: TrackedRunRow | None) -> bool:
     caller = Caller(rule.owner, groups=frozenset(rule.owner_groups))
-    if run is None:
-        return may_read(s, caller, subject.experiment_id)
+    return may_read(s, caller, subject.experiment_id) if run is None else reads_run(s, caller, run)
+
+
+def reads_run(s: Session, caller: Caller, run: TrackedRunRow) -> bool:
+    """Whether somebody may read a run from elsewhere."""
     return right_of(person(caller), tracked_thing(s, caller, run)) >= Right.READ

@@ -94,7 +94,7 @@ function useLines(level: Level, search: string, follow: boolean): Found & { relo
     );
     return () => control.abort();
   }, [api, level, search, round]);
-  // The log is no part of the stream of events: a line for each request would feed itself.
+  // The log is no part of the stream of events, which everybody's pages read.
   const tick = useNow(AGAIN_MS);
   const begun = useRef(tick);
   useEffect(() => {

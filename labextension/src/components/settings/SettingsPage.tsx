@@ -23,7 +23,7 @@ export function SettingsPage(): ReactElement {
         <Colours />
         <Times />
         {error ? <ErrorBanner error={error} what="Settings" onRetry={reload} />
-          : data ? <Wanted of={data} reload={reload} /> : <Loading what="Loading your settings" />}
+          : data ? <Wanted start={data} /> : <Loading what="Loading your settings" />}
       </div>
     </View>
   );
@@ -85,11 +85,12 @@ function Times(): ReactElement {
   );
 }
 
-function Wanted({ of, reload }: { of: UserSettings; reload: () => void }): ReactElement {
+function Wanted({ start }: { start: UserSettings }): ReactElement {
   const save = useSaveSettings();
+  const [of, setOf] = useState(start);
   const set = async (changes: { bell?: boolean; email?: boolean }): Promise<void> => {
-    await save(changes);
-    reload();
+    setOf({ ...of, ...changes });
+    if (!(await save(changes))) setOf(of);
   };
   return (
     <fieldset className="det-settings-choice">

@@ -123,7 +123,9 @@ def _row(one: AlertRuleView) -> tuple[object, ...]:
 
 
 def amount_text(one: AlertRuleView) -> str:
-    """Return the amount of a rule with its unit."""
+    """Return the amount of a rule with its unit, or what it looks for."""
+    if one.pattern:
+        return clean(one.pattern)
     return "" if one.amount is None else f"{one.amount:g} {UNITS.get(one.kind, '')}".strip()
 
 
@@ -142,6 +144,7 @@ def scope_text(one: AlertRuleView) -> str:
     metavar="N",
     help="Percent (improved, budget), validations (plateau), seconds (waiting).  [default: 1, 80, 20, 3600]",
 )
+@click.option("--pattern", default="", metavar="REGEX", help="What log looks for in lines, in the syntax of RE2.")
 @click.option("-e", "--experiment", "experiment_id", type=int, metavar="ID", help="Only this experiment.")
 @workspace_option("Only what lies in this workspace.")
 @project_option("Only what lies in this project of it, or of your personal one.")
@@ -154,6 +157,7 @@ def add_rule(
     invocation: Invocation,
     kind: RuleKind,
     amount: float | None,
+    pattern: str,
     experiment_id: int | None,
     workspace: str | None,
     project: str | None,
@@ -166,7 +170,8 @@ def add_rule(
 
     KIND is completed, failed, improved (its best value, by so many percent), plateau (so many validations without a
     better value), waiting (nothing of it has run for so many seconds), budget (so many percent of searcher.budget or of
-    your quotas are used) or alert (its code has called alert).
+    your quotas are used), alert (its code has called alert) or log (a trial has printed a line in which the regular
+    expression of --pattern is found: once of each trial).
 
     \b
     Examples:
@@ -174,11 +179,13 @@ def add_rule(
       det alert add-rule waiting --amount 7200
       det alert add-rule completed -w ada/vision --webhook chat --no-bell
       det alert add-rule failed --email
+      det alert add-rule log --pattern 'loss is (nan|inf)' --webhook chat
     """
     client = invocation.client
     made = client.add_alert_rule(
         kind,
         amount,
+        pattern=pattern,
         experiment=experiment_id,
         workspace=workspace,
         project=project_of(project, project_id),

@@ -13,11 +13,10 @@ from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invo
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, moment, say, say_json, table
 from detlab.errors import DetlabError
-from detlab.schemas.wire.notify.alerts import RuleKind
-from detlab.schemas.wire.notify.webhooks import WebhookFormat, WebhookView
+from detlab.schemas.wire.notify.webhooks import HookTrigger, WebhookFormat, WebhookView
 
 COMMANDS = {"webhook": "Webhooks: addresses that are called when something happens to your experiments."}
-_KINDS: tuple[RuleKind, ...] = get_args(RuleKind)
+_KINDS: tuple[HookTrigger, ...] = get_args(HookTrigger)
 _FORMATS: tuple[WebhookFormat, ...] = get_args(WebhookFormat)
 WAIT, LOOK = 10.0, 0.5
 """Seconds in which a test call should have gone through, and between two looks."""
@@ -87,7 +86,7 @@ def create(
     name: str,
     url: str,
     form: WebhookFormat,
-    triggers: tuple[RuleKind, ...],
+    triggers: tuple[HookTrigger, ...],
     workspace: str | None,
     project: str | None,
     project_id: int | None,
