@@ -26,7 +26,7 @@ VALID_BODIES = {
     "webhook.test": {},
 }
 SAID = {
-    "GET alerts": {"who": ["read"], "query": ["before", "limit", "unread"]},
+    "GET alerts": {"who": ["read"], "query": ["all_channels", "before", "limit", "unread"]},
     "POST alerts/read": {"who": ["write"], "body": ["ids", "upto"]},
     "GET alerts/rules": {"who": ["read"], "query": ["after", "limit"]},
     "POST alerts/rules": {

@@ -202,7 +202,7 @@ def bounds(invocation: Invocation, experiment_id: int, file: Path) -> None:
     _steer(
         invocation,
         experiment_id,
-        "further trials have the new bounds; those that are made already keep theirs",
+        "further trials have the new bounds; those that wait for slots or have begun keep theirs",
         lambda item: item.edit_bounds(block),
     )
 

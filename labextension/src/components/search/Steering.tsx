@@ -113,10 +113,10 @@ function formOf(
     case 'bounds': {
       const space = newest('space_edited')?.space ?? config?.hyperparameters ?? {};
       return {
-        title: 'Edit the bounds', yes: 'Save', about: 'Further trials are drawn from this block; those that exist stay as they are.',
+        title: 'Edit the bounds', yes: 'Save', about: 'Further trials are drawn from this block; those that wait for slots or have begun stay as they are.',
         fields: [{ key: 'hyperparameters', kind: 'yaml', label: 'The whole hyperparameters block (YAML)', value: stringify(space, { lineWidth: 0 }).trimEnd() }],
         act: ({ hyperparameters }) => ({ act: 'bounds', hyperparameters: hyperparameters as Record<string, unknown> }),
-        said: () => 'further trials have the new bounds; those that are made already keep theirs'
+        said: () => 'further trials have the new bounds; those that wait for slots or have begun keep theirs'
       };
     }
     case 'concurrency': {

@@ -81,7 +81,7 @@ def test_bounds_are_read_as_a_config_is(
     (tmp_path / "narrow.yaml").write_text(f"{head}{indent}lr: {{type: double, minval: 1e-4, maxval: 1e-2}}\n")
     assert (
         det("search", "bounds", 1, "narrow.yaml").stdout
-        == "Experiment 1: further trials have the new bounds; those that are made already keep theirs\n"
+        == "Experiment 1: further trials have the new bounds; those that wait for slots or have begun keep theirs\n"
     )
     lr = {"type": "double", "minval": 0.0001, "maxval": 0.01}
     assert last(searched) == {"act": "bounds", "hyperparameters": {"lr": lr}}
