@@ -20,12 +20,28 @@ export async function applySettings(api: Api, chooseTheme?: (theme: UserSettings
   }
   const chosen = found?.chosen ?? [];
   if (chosen.includes('time_zone')) chooseZone(found.time_zone);
-  if (chosen.includes('theme')) chooseTheme?.(found.theme);
+  if (chosen.includes('theme') && isNews(found.theme)) chooseTheme?.(found.theme);
+}
+
+const KNOWN = 'detlab:theme';
+
+/** Whether the master's theme is not what it was when this browser last had it: what the Hub's own switch did since counts. */
+function isNews(theme: UserSettings['theme']): boolean {
+  try {
+    if (window.localStorage.getItem(KNOWN) === theme) return false;
+    window.localStorage.setItem(KNOWN, theme);
+  } catch {
+    // storage may be forbidden
+  }
+  return true;
 }
 
 /** A function that has the master keep some settings, and tells when it does not. */
 export function useSaveSettings(): (changes: SetUserSettings) => Promise<boolean> {
   const { api } = useApp();
   const act = useAct();
-  return useCallback(changes => act(() => api.post<UserSettings>(PATH, changes)), [api, act]);
+  return useCallback(changes => {
+    if (changes.theme) isNews(changes.theme);
+    return act(() => api.post<UserSettings>(PATH, changes));
+  }, [api, act]);
 }

@@ -43,6 +43,10 @@ describe('what the master has', () => {
     expect([zoneNow(), themes]).toEqual(['UTC', []]);
     await applySettings(new FakeApi({ 'me/settings': settings({ theme: 'dark', time_zone: 'Asia/Tokyo', chosen: ['theme', 'time_zone'] }) }), theme => themes.push(theme));
     expect([zoneNow(), themes]).toEqual(['Asia/Tokyo', ['dark']]);
+    await applySettings(new FakeApi({ 'me/settings': settings({ theme: 'dark', chosen: ['theme'] }) }), theme => themes.push(`again ${theme}`));
+    expect(themes.some(theme => theme.startsWith('again'))).toBe(false);
+    await applySettings(new FakeApi({ 'me/settings': settings({ theme: 'light', chosen: ['theme'] }) }), theme => themes.push(`again ${theme}`));
+    expect(themes.at(-1)).toBe('again light');
     await applySettings(new FakeApi({ 'me/settings': new ApiError(404, { message: 'an older master' }) }));
     expect(zoneNow()).toBe('Asia/Tokyo');
   });
