@@ -69,7 +69,7 @@ async def test_a_search_is_evaluated_by_hand_without_any_agent(make_world):
         assert (trial.allocation_state, trial.slots) == (None, [])
     with pytest.raises(Conflict, match="is over") as refused:
         await world.services[SearchSteering].steer(ALICE, made.id, SteerSearch(act="extend", trials=1))
-    assert f"det experiment fork {made.id} --warm-start" in refused.value.hint
+    assert refused.value.hint == f"Begin another one: det experiment fork {made.id}", "its method takes no results"
     assert "continue" not in refused.value.hint
 
 
