@@ -35,7 +35,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --durations 25
 # One worker per file, in the order of folders; tests that are marked `alone` come last, with nothing beside them.
 WORKERS := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 # Benches of one script each, beside peers in environments of their own where `make bench-peers` has made them.
-PLAIN_BENCHES := client ingest search chart noop rest imports scheduling steady preempt restart logs artifacts finding media import_runs
+PLAIN_BENCHES := client ingest search chart noop rest imports scheduling steady preempt restart logs artifacts finding people media import_runs
 PEERS ?= mlflow wandb optuna ray syne tables artifacts
 # Compiled once: tests start hundreds of processes, and where PYTHONDONTWRITEBYTECODE is set each would compile them all.
 SOURCES := harness hub_ext server_ext kernel_magics tests/testbed tests/simulation

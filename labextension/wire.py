@@ -29,9 +29,10 @@ from detlab.schemas.wire import (
     workspaces,
 )
 from detlab.schemas.wire.artifacts import artifacts
+from detlab.schemas.wire.cluster import master
 from detlab.schemas.wire.configs import config_policies, templates
 from detlab.schemas.wire.notebooks import schedules
-from detlab.schemas.wire.notify import alerts, emails, webhooks
+from detlab.schemas.wire.notify import alerts, emails, user_settings, webhooks
 
 TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
 RECEIVED = (
@@ -48,12 +49,12 @@ RECEIVED = (
     *(workspaces.WorkspaceList, workspaces.MemberList, projects.ProjectList),
     *(finding.FoundTrials, finding.ExperimentPage, finding.Completions, saved_views.SavedViewList),
     *(media.MediaPage, media.MediaKeyList, media.MediaStepList),
-    *(alerts.AlertList, alerts.UnreadAlerts, alerts.AlertRuleList, emails.EmailView),
+    *(alerts.AlertList, alerts.UnreadAlerts, alerts.AlertRuleList, emails.EmailView, user_settings.UserSettings),
     *(webhooks.WebhookList, webhooks.WebhookCallList, schedules.ScheduleList),
     *(templates.TemplateList, config_policies.PolicyView),
     *(runs.RunViewList, runs.RunCurveList, runs.RunFileList),
     *(artifacts.ArtifactList, artifacts.ArtifactVersionList, artifacts.ArtifactFileList, artifacts.RunArtifactList),
-    batches.BatchReply,
+    *(batches.BatchReply, master.MasterLogPage),
 )
 SENT = (
     *(wire.CreateExperiment, wire.SteerSearch, taskwire.CreateTask, jobwire.JobUpdate),
@@ -63,7 +64,7 @@ SENT = (
     *(workspaces.CreateWorkspace, workspaces.EditWorkspace, workspaces.MemberRequest),
     *(projects.CreateProject, projects.EditProject, projects.MoveExperiment, wire.EditExperiment),
     *(projects.MoveModel, continuing.ContinueExperiment, alerts.ReadAlerts),
-    *(alerts.SetAlertRule, emails.SetEmail, emails.ConfirmEmail, webhooks.CreateWebhook),
+    *(alerts.SetAlertRule, emails.SetEmail, emails.ConfirmEmail, webhooks.CreateWebhook, user_settings.SetUserSettings),
     *(templates.SetTemplate, config_policies.SetPolicy),
     *(artifacts.EditArtifact, artifacts.EditArtifactVersion),
 )

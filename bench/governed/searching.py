@@ -1,8 +1,8 @@
 """Benchmark C: successive halving over policies, widths and learning rates, by loss alone or under a bound.
 
 The rule is that of a search with `memorization_auc_lcb`, written out here on one process: what breaks the bound at a
-rung is stopped, feasible ones come first, and the winner is trained once more with canaries of its own. That searches
-of the master keep it is what tests are for.
+rung is stopped, the next best that keeps it goes on in its place, and the winner is trained once more with canaries of
+its own. That searches of the master keep it is what tests are for.
 """
 
 from __future__ import annotations
@@ -82,17 +82,34 @@ def searched(seed: int, rungs: tuple[int, ...] = RUNGS) -> dict[str, Won]:
 def _search(
     points: list[Any], at: Any, digits: NoisyDigits, seed: int, rungs: tuple[int, ...], by_validation: bool, bound: bool
 ) -> Won:
-    running, trained = list(points), dict.fromkeys(points, 0)
-    for number, rung in enumerate(rungs):
-        found = {point: at(point, rung) for point in running}
-        trained |= dict.fromkeys(running, rung)
-        feasible = [point for point in running if not bound or found[point][2] <= LIMIT]
-        ranked = sorted(feasible, key=lambda point: found[point][1 if by_validation else 0])
-        last = number == len(rungs) - 1
-        running = ranked[: 1 if last else max(1, len(running) // 3)]
-        if not running:
-            return Won("", float("nan"), float("nan"), sum(trained.values()))
-    winner = running[0]
+    kept: list[list[Any]] = [[] for _ in rungs]
+    went_on: list[set[Any]] = [set() for _ in rungs]
+    trained = dict.fromkeys(points, 0)
+
+    def look(point: Any, number: int) -> None:
+        trained[point] = rungs[number]
+        if not bound or at(point, rungs[number])[2] <= LIMIT:
+            kept[number].append(point)
+            kept[number].sort(key=lambda one: at(one, rungs[number])[1 if by_validation else 0])
+
+    def reach(number: int, count: int) -> bool:
+        """Have so many trials that keep the bound at a rung, if there are: the next best of the rung below goes on."""
+        while len(kept[number]) < count:
+            waiting = [one for one in kept[number - 1] if one not in went_on[number - 1]] if number else []
+            if waiting:
+                went_on[number - 1].add(waiting[0])
+                look(waiting[0], number)
+            elif not number or not reach(number - 1, len(kept[number - 1]) + 1):
+                return False
+        return True
+
+    for point in points:
+        look(point, 0)
+    for number in range(1, len(rungs)):
+        reach(number, max(1, len(points) // 3**number))
+    if not kept[-1]:
+        return Won("", float("nan"), float("nan"), sum(trained.values()))
+    winner = kept[-1][0]
     again = _trial(winner, digits, seed * 1000 + 999).train(rungs[-1])
     auc = again.memorised(plain)["gov/canary_auc"]
     assert isinstance(again.model, Classifier)

@@ -15,7 +15,7 @@ from IPython.display import display
 
 from detlab_magics.errors import MagicError
 from detlab_magics.kernel import cell_id, cell_number
-from detlab_magics.magic_lines import expanded, parse_line, short_errors
+from detlab_magics.magic_lines import expanded, line_variables, parse_line, short_errors
 
 if TYPE_CHECKING:
     from detlab.client import Experiment
@@ -139,6 +139,7 @@ class ExperimentMagics(Magics):
     @magic_arguments()
     @_id_argument
     @line_magic
+    @line_variables
     @short_errors
     def det_fork(self, line: str) -> None:
         """Write a cell below with the config of an experiment: change it and run it, with the same code.
@@ -158,6 +159,7 @@ class ExperimentMagics(Magics):
     @argument("--wait", action="store_true", help="return when it has ended")
     @_metric_argument
     @line_magic
+    @line_variables
     @short_errors
     def det_watch(self, line: str) -> None:
         """Show the live view of an experiment: the same from any notebook, kernel or browser.
@@ -177,6 +179,7 @@ class ExperimentMagics(Magics):
     @argument("--active", "-a", action="store_true", help="only those that have not ended")
     @argument("--limit", type=int, default=20, help="rows")
     @line_magic
+    @line_variables
     @short_errors
     def det_list(self, line: str) -> None:
         """List experiments, newest first.
@@ -198,6 +201,7 @@ class ExperimentMagics(Magics):
     @argument("--rank", type=int, help="only this rank's lines")
     @argument("--node", help="only lines that were written on this agent")
     @line_magic
+    @line_variables
     @short_errors
     def det_logs(self, line: str) -> None:
         """Print a trial's output; traceback lines of captured cells name the cell.
@@ -215,6 +219,7 @@ class ExperimentMagics(Magics):
     @magic_arguments()
     @_id_argument
     @line_magic
+    @line_variables
     @short_errors
     def det_pause(self, line: str) -> None:
         """Checkpoint an experiment and free its slots; %det_activate resumes it.
@@ -230,6 +235,7 @@ class ExperimentMagics(Magics):
     @magic_arguments()
     @_id_argument
     @line_magic
+    @line_variables
     @short_errors
     def det_activate(self, line: str) -> None:
         """Resume a paused experiment.
@@ -245,6 +251,7 @@ class ExperimentMagics(Magics):
     @magic_arguments()
     @_id_argument
     @line_magic
+    @line_variables
     @short_errors
     def det_kill(self, line: str) -> None:
         """Kill an experiment immediately.
@@ -270,6 +277,7 @@ class ExperimentMagics(Magics):
     @argument("--log-y", action="store_true", default=None, help="learning_curves, best_so_far: a logarithmic axis")
     @argument("--max-trials", type=int, help="the best and newest trials; default 1000, of learning_curves 100")
     @line_magic
+    @line_variables
     @short_errors
     def det_plot(self, line: str) -> None:
         """Show a figure of a search: interactive, or a static picture when nobody looks.
@@ -299,6 +307,7 @@ class ExperimentMagics(Magics):
     @argument("--against", choices=("steps", "time", "batches"), default="steps", help="the axis of the curves")
     @argument("--log-y", action="store_true", help="logarithmic axes of the metrics")
     @line_magic
+    @line_variables
     @short_errors
     def det_compare(self, line: str) -> None:
         """Show experiments, trials or runs side by side: curves over each other, metrics, and settings that differ.

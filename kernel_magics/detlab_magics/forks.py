@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from detlab.client.submission import added_keys, fork_of
+from detlab.client.submission import added_keys, config_mapping, fork_of
+from detlab.schemas.expconf import without_defaults
 from detlab_magics.cells.prepare import PreparedSubmission
 from detlab_magics.plaintext import plain
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def cell_of(session: KernelSession, experiment_id: int) -> str:
-    """Return the cell that submits another experiment like an earlier one."""
-    config = fork_of(session.client().get_experiment(experiment_id).view, {}).config
+    """Return the cell that submits another experiment like an earlier one: what differs from the defaults."""
+    config = without_defaults(config_mapping(fork_of(session.client().get_experiment(experiment_id).view, {}).config))
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
     # In a cell `${name}` is a variable of the notebook, and `$${` the text itself.
     return f"%%det_experiment --fork {experiment_id}\n{text.replace('${', '$${')}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from detlab_magics.kernel import KernelSession
 
 _PLAN = "plan"
-_COMMANDS = ("verify", "who", "keys", "replay", "ablate", "agents")
+_COMMANDS = ("verify", "who", "keys", "replay", "ablate", "agents", "sources", "withdraw")
 
 
 @magics_class

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from IPython.core.error import UsageError
+from IPython.core.magic import no_var_expand
 
 from detlab.errors import AuthError, ClusterNotFound, ClusterUnreachable, DetlabError
 from detlab_magics.cells.expand import Expansion
@@ -36,6 +37,17 @@ def short_errors(method: Callable[..., T]) -> Callable[..., T]:
             if isinstance(problem, ClusterUnreachable | ClusterNotFound | AuthError):
                 self.session.forget_client()
             raise as_magic_error(problem) from None
+
+    return wrapped
+
+
+def line_variables(method: Callable[..., T]) -> Callable[..., T]:
+    """Have a line magic take variables as IPython writes them, `$name` and `{name}`, and as cells do: `${name}`."""
+
+    @no_var_expand
+    @functools.wraps(method)
+    def wrapped(self: Any, line: str) -> T:
+        return method(self, self.shell.var_expand(line.replace("${", "{")))
 
     return wrapped
 

@@ -18,7 +18,7 @@ from detlab_magics.errors import MagicError
 from detlab_magics.experimentmagics import ExperimentMagics
 from detlab_magics.governancemagics import GovernanceMagics
 from detlab_magics.kernel import KernelSession
-from detlab_magics.magic_lines import short_errors
+from detlab_magics.magic_lines import line_variables, short_errors
 from detlab_magics.taskmagics import TaskMagics
 
 _CELL_MAGICS = frozenset({"det_module", "det_experiment", "det_run"})
@@ -53,6 +53,7 @@ class DetMagics(Magics):
         self.shell.Completer.custom_matchers.remove(self._matcher)
 
     @line_magic
+    @line_variables
     @short_errors
     def det(self, line: str) -> None:
         """Show the cluster, and the list of magics.

@@ -11,7 +11,7 @@ from IPython.display import display
 
 from detlab_magics.errors import MagicError
 from detlab_magics.kernel import cell_number
-from detlab_magics.magic_lines import expanded, parse_line, short_errors
+from detlab_magics.magic_lines import expanded, line_variables, parse_line, short_errors
 
 if TYPE_CHECKING:
     from detlab_magics.kernel import KernelSession
@@ -104,6 +104,7 @@ class TaskMagics(Magics):
     @argument("--workspace", help="workspace to put it in: its members see its state, and only you open it")
     @argument("--project", help="project of the workspace")
     @line_magic
+    @line_variables
     @short_errors
     def det_tensorboard(self, line: str) -> None:
         """Start a TensorBoard of experiments and open it; it stops by itself when unused.
@@ -127,6 +128,7 @@ class TaskMagics(Magics):
     @magic_arguments()
     @argument("--all", "-a", action="store_true", help="also ended ones")
     @line_magic
+    @line_variables
     @short_errors
     def det_notebook(self, line: str) -> None:
         """List your notebook servers on the cluster, with links.

@@ -63,6 +63,7 @@ PATHS = (
     "jobs/{job_id}",
     "jobs/{job_id}/why",
     "me",
+    "me/settings",
     "model-versions",
     "models",
     "models/{model}",

@@ -15,6 +15,7 @@ from detlab.schemas.wire import (
     CheckpointView,
     ClusterView,
     CurvesView,
+    EndReason,
     ExperimentState,
     ExperimentView,
     SeriesView,
@@ -91,6 +92,42 @@ def experiment() -> ReportedExperiment:
         images=[ReportImage(seen, PIXEL)],
         media_left_out=5,
     )
+
+
+def compared() -> ReportedExperiment:
+    """A search by two objectives under a constraint, with two seeds of each point; one trial is invalid."""
+    searcher = {
+        "name": "nsga2",
+        "metrics": [{"name": "loss"}, {"name": "accuracy", "smaller_is_better": False}],
+        "constraints": {"latency": {"max": 5}},
+        "seeds": 2,
+    }
+    view = ExperimentView(
+        id=8,
+        name="digits, fast",
+        owner="ada",
+        state=ExperimentState.COMPLETED,
+        searcher="nsga2",
+        metric="loss",
+        best=BestView(trial_id=21, trial_index=1, steps_completed=1, value=0.1),
+        trials={"COMPLETED": 7},
+        config={"searcher": searcher},
+    )
+    at = {21: (1, 0.1, 0.5, 9.0), 22: (1, 0.3, 0.5, 9.0), 23: (2, 0.4, 0.7, 2.0), 24: (2, 0.6, 0.9, 2.0)}
+    at |= {25: (3, 0.9, 0.6, 1.0), 26: (3, 0.9, 0.6, 1.0)}
+    trials = [
+        trial(number - 10, values[1]).model_copy(update={"hparams": {"lr": float(values[0])}})
+        for number, values in at.items()
+    ]
+    refused = trial(17, 0.0).model_copy(update={"best_validation": None, "end_reason": EndReason.INVALID_HP})
+    curves = [
+        SeriesView(trial_id=number, group="validation", name=name, steps=[1], values=[values[place]])
+        for number, values in at.items()
+        for place, name in enumerate(("loss", "accuracy", "latency"), 1)
+    ]
+    known = CurvesView(cursor=1, experiment=view, trials=[*trials, refused], curves=curves)
+    own = [one for one in curves if one.name == "loss"]
+    return ReportedExperiment(view=view, curves=known.model_copy(update={"curves": own}), results=known)
 
 
 def failed() -> ReportedExperiment:
@@ -177,6 +214,7 @@ def hostile(facts: ReportFacts, text: str) -> ReportFacts:
         ReportedExperiment(
             **both(one),
             curves=everywhere(one.curves, text),
+            results=one.results and everywhere(one.results, text),
             checkpoints=everywhere(one.checkpoints, text),
         )
         for one in facts.experiments

@@ -68,6 +68,15 @@ def envelope(payload: bytes, key: str, signature: bytes) -> dict[str, Any]:
     return {"payloadType": PAYLOAD, "payload": base64.b64encode(payload).decode(), "signatures": [signed]}
 
 
+def unchecked_predicate(signed: Any) -> dict[str, Any]:
+    """Return what an envelope says, whoever has signed it; empty if it cannot be read."""
+    try:
+        found = json.loads(base64.b64decode(signed["payload"]))["predicate"]
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def opened(signed: Any, keys: Mapping[str, PublicKey], check: Check) -> dict[str, Any]:
     """Return the statement of an envelope, if a key that is trusted has signed it.
 

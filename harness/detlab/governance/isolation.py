@@ -149,10 +149,16 @@ def own_parameters(source: str, matrices: Iterable[MatrixRecord]) -> list[str]:
     return list(own)
 
 
+def is_private(matrix: MatrixRecord) -> bool:
+    """Return whether a matrix is that of a whole training at the level `dp`."""
+    return bool(matrix.levels) and all(level == "dp" for row in matrix.levels for level in row)
+
+
 def _not_asked(matrix: MatrixRecord, source: str) -> Iterator[Refusal]:
     if source not in isolated_sources(matrix):
         reached = matrix.reached(source)
-        yield Refusal("LEVEL", f"{source!r} has trained {_listed(reached)} at the level direct")
+        level = "dp" if is_private(matrix) else "direct"
+        yield Refusal("LEVEL", f"{source!r} has trained {_listed(reached)} at the level {level}")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -14,7 +14,14 @@ from pydantic import ValidationError
 
 from detlab.errors import Problem
 from detlab.governance.refusals import GovernanceError, Refusal
-from detlab.schemas.expconf.blocks.governance import ANY_SOURCE, MACRO, CanariesConfig, GovernanceConfig, PrivacyConfig
+from detlab.schemas.expconf.blocks.governance import (
+    ANY_SOURCE,
+    MACRO,
+    CanariesConfig,
+    GovernanceConfig,
+    PrivacyConfig,
+    ProfileConfig,
+)
 from detlab.schemas.expconf.checks.governance import policy as text_problems
 from detlab.schemas.expconf.checks.translating import from_pydantic
 from detlab.schemas.expconf.checks.walk import visit
@@ -75,6 +82,7 @@ class Policy:
         policy_hash: SHA-256 of the whole block with all defaults, as `sha256:…`.
         canaries: What is planted to measure memorisation; None for nothing.
         dp: Numbers of the level `dp`; None at another one.
+        profile: Whether and how the weights of checkpoints are profiled; None: they are not.
     """
 
     sources: tuple[Source, ...]
@@ -89,6 +97,7 @@ class Policy:
     policy_hash: str
     canaries: CanariesConfig | None = None
     dp: PrivacyConfig | None = None
+    profile: ProfileConfig | None = None
 
     @classmethod
     def of(cls, block: Mapping[str, Any] | GovernanceConfig) -> Policy:
@@ -121,6 +130,7 @@ class Policy:
             policy_hash=digest(config.model_dump(mode="json")),
             canaries=config.canaries,
             dp=config.dp,
+            profile=config.profile,
         )
 
     def index(self) -> dict[str, int]:

@@ -30,8 +30,9 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
         "BYPASS": "call context.backward(losses) alone, and each layer itself rather than a function with its weight",
         "LEAK": "a layer was used around the router: call the module, not torch.nn.functional with its weight",
         "OPTIMIZER": "change parameters by context.step_optimizer(optimizer) alone, after context.wrap_optimizer",
-        "REVOKED": "take the source out of the data and of the policy, or agree on a later day; one that was isolated"
-        " is taken out of a copy of the weights by det governance ablate SOURCE UUID",
+        "REVOKED": "take the source out of the data and of the policy, and train without it, or agree on a later day;"
+        " one that was isolated is taken out of a copy of the weights by det governance ablate SOURCE UUID;"
+        " det governance sources lists what was withdrawn",
         "SIG": "det governance verify UUID says what is wrong; go on from one that has evidence, or start anew",
         "FILE": "restore the files from a copy; det checkpoint list EXPERIMENT shows earlier checkpoints",
         "CHAIN": "go on from the newest checkpoint; det governance verify UUID shows where the ledger breaks",

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detlab.governance.evidence import CHECKPOINT_PREDICATE, ENTRY_PREDICATE, FORMAT, Check, PublicKey, opened
+from detlab.governance.isolation import is_private
 from detlab.governance.ledger import (
     FORK,
     TRANSITION,
@@ -21,6 +22,7 @@ from detlab.governance.ledger import (
 )
 from detlab.governance.policy import Policy
 from detlab.governance.refusals import Refusal
+from detlab.governance.withdrawals import Manifests, Withdrawal, matches, refusals_of
 
 _NAMED = 3
 """Parameters that a refusal names."""
@@ -40,6 +42,7 @@ class StoredEvidence:
         entries: The whole ledger of its trial, in order.
         matrices: All that the taint names, by hash.
         keys: Those of the cluster, by id.
+        manifests: What was declared of the sources of its taint, by all trials that led to it.
     """
 
     checkpoint: str
@@ -51,6 +54,7 @@ class StoredEvidence:
     signatures: Mapping[int, Any]
     matrices: Mapping[str, MatrixRecord]
     keys: Mapping[str, PublicKey]
+    manifests: Manifests = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class Continuation:
         roster: Digest of which sample of its data is from which source; empty: not known.
         damaged: Newer checkpoints of the trial whose files it could not read.
         gone: Newer checkpoints of the trial that the cluster itself knows to be gone.
+        withdrawn: Sources that are withdrawn where the trial runs, or where the checkpoint lies.
     """
 
     trial_id: int
@@ -76,6 +81,7 @@ class Continuation:
     roster: str = ""
     damaged: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
+    withdrawn: Sequence[Withdrawal] = ()
 
 
 def verify(stored: StoredEvidence, now: Continuation, check: Check) -> list[Refusal]:
@@ -93,7 +99,9 @@ def verify(stored: StoredEvidence, now: Continuation, check: Check) -> list[Refu
     if same_trial:
         found += _same_policy(predicate, now)
         found += _data(predicate, now)
-    found += allowed_now(predicate.get("taint") or {}, stored.matrices, now)
+    taint = predicate.get("taint") or {}
+    found += refusals_of(matches(taint, stored.manifests, now.withdrawn), "the weights were trained on it")
+    found += allowed_now(taint, stored.matrices, now)
     found += _coverage(stored.entries, stored.checkpoint, now.policy)
     return found
 
@@ -234,11 +242,6 @@ def _closed(
         return []
     more = f" and {len(closed) - _NAMED} more" if len(closed) > _NAMED else ""
     return [Refusal("POLICY", f"{said} has trained {', '.join(closed[:_NAMED])}{more}, and is closed to it now")]
-
-
-def is_private(matrix: MatrixRecord) -> bool:
-    """Return whether a matrix is that of a whole training at the level `dp`."""
-    return bool(matrix.levels) and all(level == "dp" for row in matrix.levels for level in row)
 
 
 def _coverage(entries: Sequence[LedgerEntry], checkpoint: str, policy: Policy) -> list[Refusal]:

@@ -6,6 +6,7 @@ Names and signatures are those of Determined 0.38's `determined.pytorch`.
 from detlab.pytorch import samplers
 from detlab.pytorch.callback import PyTorchCallback
 from detlab.pytorch.checkpoint.files import StateMismatch
+from detlab.pytorch.checkpoint.governed import load_probe
 from detlab.pytorch.checkpoint.load import CheckpointLoadContext, load_trial_from_checkpoint_path
 from detlab.pytorch.checkpoint.writer import CheckpointWriteFailed
 from detlab.pytorch.context.experimental import PyTorchExperimentalContext
@@ -50,6 +51,7 @@ __all__ = [
     "data_length",
     "dataset_repro_warning",
     "init",
+    "load_probe",
     "load_trial_from_checkpoint_path",
     "samplers",
     "to_device",

@@ -18,6 +18,12 @@ class TrainerError(DetlabError):
         return cls("\n".join([headline, *(f"  {problem}" for problem in problems)]), hint=hint)
 
 
+class WorldSizeError(TrainerError):
+    """Processes that are not those of the slots: each start of the trial fails alike, and none follows the first."""
+
+    default_code = "trainer.world_size"
+
+
 class DataError(TrainerError, ValueError):
     """A dataset, loader, sampler or batch that cannot be used."""
 

@@ -380,7 +380,9 @@ class Loop:
         self._state.phase = "validation"
         if self._chief:
             self._core.train.set_status("validating")
-        metrics = self._with_counts({**self._validation.run(), **self._governance_metrics()})
+        with self._context._probing():
+            measured = self._validation.run()
+        metrics = self._with_counts({**measured, **self._governance_metrics()})
         progress.validated_at = progress.steps_completed
         self._call("on_validation_end", metrics)  # before the report: it may add metrics, as in Determined
         metrics = {name: to_plain(value, name) for name, value in metrics.items()}
@@ -438,6 +440,9 @@ class Loop:
             return
         self._state.phase = "checkpoint"
         self._context._check_unmoved()
+        if self._context._wants_probe:
+            with self._context._probing():
+                self._validation.look()
         self._checkpointing.save(self._stream)
         self._board.flush_and_upload()
 

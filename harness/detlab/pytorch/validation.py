@@ -14,6 +14,7 @@ from detlab.pytorch.callback import CallbackSet
 from detlab.pytorch.data.loader import DataLoader, dataset_repro_warning
 from detlab.pytorch.data.resumable import ValidationShare, validation_loader
 from detlab.pytorch.errors import LoaderRefused, TrainerError
+from detlab.pytorch.governance.profiles import untouched_rng
 from detlab.pytorch.metrics.aggregate import ValidationMetrics, to_plain
 from detlab.pytorch.trial import PyTorchTrial, overrides
 
@@ -109,6 +110,23 @@ class Validation:
         metrics = {name: to_plain(value, name) for name, value in metrics.items()}
         logger.info("validated%s in %.2f s", counted, time.monotonic() - started)
         return metrics
+
+    def look(self) -> None:
+        """Have the trial evaluate one batch, of which nothing is kept; all ranks call in step.
+
+        Nothing is trained or drawn by it. A trial that evaluates the whole data set by itself is not asked.
+        """
+        if self._full:
+            return
+        evaluate: Any = self._trial.evaluate_batch
+        self._context._eval()
+        with torch.no_grad(), untouched_rng(self._context.device):
+            for batch in self._loader:
+                data = self._context.to_device(batch) if self._context.experimental._auto_to_device else batch
+                _ = evaluate(batch=data, batch_idx=0) if _takes_index(evaluate) else evaluate(batch=data)
+                break
+        self._context.reset_reducers()
+        self._context._train()
 
     def close(self) -> None:
         """Stop the workers of the validation data."""

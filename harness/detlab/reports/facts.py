@@ -49,11 +49,13 @@ class ReportedExperiment(MadeThings):
     Attributes:
         view: With its config, in which secrets are masked.
         curves: Some of its trials, the best among them, with the curves of the searcher's metric.
+        results: Of a search by several numbers its trials with the ends of the curves of all these; None: of others.
         checkpoints: The newest last.
     """
 
     view: ExperimentView
     curves: CurvesView | None = None
+    results: CurvesView | None = None
     checkpoints: Sequence[CheckpointView] = ()
 
     @property

@@ -22,6 +22,7 @@ from detlab.reports.fragments import (
     shown,
     words,
 )
+from detlab.reports.judged_trials import JudgedTrials
 from detlab.reports.notes import notes_html
 from detlab.reports.things import experiment_body, run_body, seconds_of
 
@@ -137,6 +138,9 @@ def _experiment_row(one: ReportedExperiment, now: float, links: HubLinks | None,
     view = one.view
     best = view.best.value if view.best else None
     told = f"{line_of(view.metric, 30)} {number(best)}" if best is not None else ""
+    judged = JudgedTrials(one)
+    if judged.several:
+        best, told = None, f"{len(judged.front)} on the Pareto front" if judged.front else ""
     took = seconds_of(view, now)
     made = sum(count for state, count in view.trials.items() if state != "RUNNING")
     cost = [amount(view.cost, "" if view.cost is None else f"{view.cost:.2f}")] if costs else []
@@ -146,7 +150,7 @@ def _experiment_row(one: ReportedExperiment, now: float, links: HubLinks | None,
         words(view.state.value),
         words(view.searcher),
         amount(best, line_of(told, 80)),
-        words(settings(one.trial.hparams if one.trial else {})),
+        words(settings(one.trial.hparams if one.trial and not judged.several else {})),
         amount(made),
         words(view.owner),
         TableCell(moment(view.started_at), str(view.started_at or "")),

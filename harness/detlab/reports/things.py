@@ -24,9 +24,10 @@ from detlab.reports.fragments import (
     shown,
     words,
 )
+from detlab.reports.judged_trials import JudgedTrials, is_invalid
 from detlab.reports.notes import notes_html
 from detlab.schemas.expconf.raw.secret_keys import MASK, is_secret_option
-from detlab.schemas.wire import ExperimentView
+from detlab.schemas.wire import ExperimentView, TrialView
 from detlab.schemas.wire.storage import size_text
 from detlab.viz.data import flatten
 
@@ -85,21 +86,24 @@ def run_body(one: ReportedRun, links: HubLinks, now: float) -> str:
 
 
 def _facts_of_experiment(one: ReportedExperiment, links: HubLinks, now: float) -> list[tuple[str, str]]:
-    view, trial = one.view, one.trial
+    view, trial, judged = one.view, one.trial, JudgedTrials(one)
     counts = ", ".join(f"{count} {state.lower()}" for state, count in view.trials.items() if count)
-    better = "smaller is better" if view.smaller_is_better else "greater is better"
+    aim = f"{view.metric}, {'smaller' if view.smaller_is_better else 'greater'} is better"
     best = ""
-    if view.best is not None:
+    if view.best is not None and not judged.several:
         where = links.to(view.best.told, "trials", view.best.trial_id)
         best = f"{shown(view.metric)} {number(view.best.value)} at step {view.best.steps_completed}, {where}"
-    point = [f"{name}: {value}" for name, value in flatten(trial.hparams).items()] if trial else []
+    point = (
+        [f"{name}: {value}" for name, value in flatten(trial.hparams).items()] if trial and not judged.several else []
+    )
     return [
         ("Page", links.to(f"experiment {view.id}", "experiments", view.id)),
         ("State", shown(view.state.value) + (f": {shown(view.failure.message)}" if view.failure else "")),
         ("Description", shown(view.description or "")),
         ("Labels", shown(", ".join(view.labels))),
-        ("Method", shown(f"{view.searcher} for {view.metric}, {better}" if view.metric else view.searcher)),
+        ("Method", shown(view.searcher if judged.several or not view.metric else f"{view.searcher} for {aim}")),
         ("Best", best),
+        *judged.facts(links),
         ("Hyperparameters of the best" if view.best else "Hyperparameters of the first trial", _lines(point)),
         ("Trials", shown(counts)),
         ("Owner", shown(view.owner)),
@@ -197,12 +201,15 @@ def _results(one: ReportedRun) -> str:
 
 
 def _trials(one: ReportedExperiment, links: HubLinks) -> str:
-    trials = sorted(one.curves.trials, key=lambda view: view.index) if one.curves else []
+    judged = JudgedTrials(one)
+    known = {view.id: view for view in [*judged.trials, *(one.curves.trials if one.curves else ())]}
+    trials = sorted(known.values(), key=lambda view: view.index)
     rows = [
         (
             TableCell(links.to(view.id, "trials", view.id), str(view.id)),
-            words(view.state.value + (f" ({view.why_stopped})" if view.why_stopped else ""), 120),
-            amount(view.best_validation),
+            words(_state(view), 120),
+            *(cell(view) for _, cell, _ in judged.columns),
+            *(() if judged.several else (amount(view.best_validation),)),
             amount(view.steps_completed),
             words(settings(view.hparams)),
             amount(view.worked, duration(view.worked)),
@@ -212,9 +219,17 @@ def _trials(one: ReportedExperiment, links: HubLinks) -> str:
     if len(rows) < 2:
         return ""
     made = sum(count for state, count in one.view.trials.items() if state != "RUNNING")
-    title = f"Trials: the best and newest {len(rows)} of {made}" if made > len(rows) else "Trials"
-    columns = ("Trial", "State", "Best", "Steps", "Hyperparameters", "Took")
-    return folded(title, grid(columns, rows, right=("Trial", "Best", "Steps", "Took")))
+    some = "the best, those on the front, and newest" if judged.several else "the best and newest"
+    title = f"Trials: {some} {len(rows)} of {made}" if made > len(rows) else "Trials"
+    best = () if judged.several else ("Best",)
+    columns = ("Trial", "State", *(name for name, _, _ in judged.columns), *best, "Steps", "Hyperparameters", "Took")
+    numbers = [name for name, _, is_number in judged.columns if is_number]
+    return folded(title, grid(columns, rows, right=("Trial", *numbers, *best, "Steps", "Took")))
+
+
+def _state(view: TrialView) -> str:
+    said = "invalid hyperparameters" if is_invalid(view) else view.why_stopped
+    return view.state.value + (f" ({said})" if said else "")
 
 
 def _checkpoints(one: ReportedExperiment) -> str:

@@ -104,7 +104,7 @@ def where_it_failed(notebook: Mapping[str, Any], name: str) -> list[str] | None:
         for output in cell.get("outputs") or []:
             if output.get("output_type") == "error":
                 counted = f" (In [{cell['execution_count']}])" if cell.get("execution_count") else ""
-                line = line_of(output.get("traceback") or [])
+                line = line_of(output.get("traceback") or [], cell.get("execution_count"))
                 source = "".join(cell.get("source") or "").split("\n")
                 shown = [f"    {source[line - 1].strip()}"] if line is not None and line <= len(source) else []
                 return [
@@ -116,9 +116,15 @@ def where_it_failed(notebook: Mapping[str, Any], name: str) -> list[str] | None:
     return None
 
 
-def line_of(traceback: list[str]) -> int | None:
-    """Return the line of the cell in an IPython traceback: that of its own first frame."""
-    found = _LINE.search(_ANSI.sub("", "\n".join(traceback)))
+def line_of(traceback: list[str], count: int | None = None) -> int | None:
+    """Return the line of the cell in a traceback: that of its own first frame.
+
+    Args:
+        traceback: As IPython prints it, or as `%%det_run` does, which ran the cell elsewhere.
+        count: The number by which the kernel knows the cell; None: unknown.
+    """
+    text = _ANSI.sub("", "\n".join(traceback))
+    found = _LINE.search(text) or re.search(rf'File "cell {count}(?: \([^)"]*\))?", line (\d+)', text)
     return int(found.group(1)) if found else None
 
 

@@ -541,6 +541,8 @@ class UserShareView(Wire):
 
     pool: str
     user: str
+    group: str = ""
+    """The group whose share the user's is a part of; empty: none."""
     held: int = 0
     """Slots."""
     waiting: int = 0

@@ -338,9 +338,13 @@ def watch(*models: Any, **more: Any) -> None:
     _the_run("watch").watch(*models, **more)
 
 
-def define_metric(*_: Any, **__: Any) -> None:
-    """Do nothing: metrics need no definition."""
-    logger.info("define_metric() has no meaning here: charts choose their axis")
+def define_metric(name: str, step_metric: Any = None, **more: Any) -> None:
+    """Say by which metric the run of this process is measured: see `Run.define_metric`.
+
+    Raises:
+        NoRun: There is none.
+    """
+    _the_run("define_metric").define_metric(name, step_metric, **more)
 
 
 def save(path: Any = None, *_: Any, **__: Any) -> None:

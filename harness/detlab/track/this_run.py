@@ -19,7 +19,7 @@ from detlab.core.metrics.media import MediaSpool
 from detlab.media import EncodedMedia, kinds
 from detlab.media.convert import media_of
 from detlab.pasted import word
-from detlab.schemas.wire.runs import ExitStatus
+from detlab.schemas.wire.runs import METRIC_TAG, ExitStatus
 from detlab.track.artifacts import ArtifactFinder, keep_use, keep_version, kept_in
 from detlab.track.exits import ExitWatch
 from detlab.track.folder import MEDIA, RunFolder, ScriptProcess, waiting_media
@@ -161,6 +161,7 @@ class Run:
         self._lock = threading.RLock()
         self._pending: dict[str, Any] = {}
         self._told = 0
+        self._measured = False
         self._known_problems: set[str] = set()
         self._companion: subprocess.Popen[bytes] | None = None
         self._output = OutputCopy(self.print_line)
@@ -325,6 +326,27 @@ class Run:
         """Set tags: texts by which runs are found; each replaces one of the same name."""
         if not self._ended("set_tags") and self._records is not None:
             self._records.append("tags", {"values": {str(key): str(plain(value)) for key, value in tags.items()}})
+
+    def define_metric(
+        self, name: str, step_metric: Any = None, *, summary: str | None = None, goal: str | None = None, **_: Any
+    ) -> None:
+        """Say by which metric the run is measured: rules of alerts look at it (`improved`, `plateau`).
+
+        The first one counts for which it is said what is better. In a trial the searcher's metric does.
+
+        Args:
+            name: The metric.
+            step_metric: Has no meaning here: charts choose their axis.
+            summary: `min` or `max`: which of its values is the best.
+            goal: `minimize` or `maximize`: the same.
+        """
+        ways = {"minimize": "min", "maximize": "max", "min": "min", "max": "max"}
+        said = [str(goal or ""), *str(summary or "").split(",")]
+        way = next((ways[one.strip().lower()] for one in said if one.strip().lower() in ways), None)
+        if way is None or "*" in str(name) or self._measured:
+            return
+        self._measured = True
+        self.set_tags({METRIC_TAG: f"{way} {name}"})
 
     def log_artifact(
         self,

@@ -15,6 +15,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from detlab.viz.drawing import COLOURS, GOODNESS
+from detlab.viz.ticks import round_ticks, tick_texts
 
 WIDTH = 760
 LEFT, RIGHT, TOP, BOTTOM = 76, 16, 72, 44
@@ -136,19 +137,11 @@ def _scale(axis: Any, values: Sequence[Any]) -> Scale:
         pad = (high - low) * 0.05 or abs(high) * 0.1 or 1.0
         from_zero = axis.rangemode == "tozero" and low >= 0
         low, high = (0.0 if from_zero else low - pad), high + pad
-        ticks = tuple((value, f"{value:.6g}") for value in _round_ticks(low, high))
+        places = round_ticks(low, high)
+        ticks = tuple(zip(places, tick_texts(places), strict=True))
     if axis.autorange == "reversed" or (axis.range and axis.range[0] > axis.range[1]):
         low, high = high, low
     return Scale(low, high, log, ticks)
-
-
-def _round_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    raw = (high - low) / count
-    if raw <= 0 or not math.isfinite(raw):
-        return [low]
-    magnitude = 10.0 ** math.floor(math.log10(raw))
-    step = next(m * magnitude for m in (1, 2, 2.5, 5, 10) if m * magnitude >= raw)
-    return [at * step for at in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def _frame(

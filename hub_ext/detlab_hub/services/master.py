@@ -29,6 +29,7 @@ from detlab_hub.services.alerts import evaluation
 from detlab_hub.services.alerts.alerts import Alerts
 from detlab_hub.services.alerts.emails import Emails
 from detlab_hub.services.alerts.evaluation import AlertEvaluation
+from detlab_hub.services.alerts.of_lines import LineRules
 from detlab_hub.services.alerts.webhooks import Webhooks
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.callers import Caller
@@ -128,7 +129,7 @@ class Services(ServiceLookup):
         # These need more than the context and other services; and what the operator has configured is checked now.
         self.keep(
             Experiments(context, draw or random.SystemRandom()),
-            Agents(context, connections, self[PolicyMatcher]),
+            Agents(context, connections, self[PolicyMatcher], self[LineRules]),
             Servers(context, self[UserTasks], self[Spawns], hub),
             ScheduleFiring(context, self[UserTasks], hub),
             Provisioning(context, elastic),

@@ -68,6 +68,7 @@ VIEWS = (
     "usage",
     "tokens",
     "audit",
+    "log",
     "service",
 )
 """Views with an address of their own, beside those of one object; the script tells them apart."""

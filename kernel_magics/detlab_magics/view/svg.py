@@ -7,12 +7,15 @@ from collections.abc import Callable
 from xml.sax.saxutils import escape
 
 from detlab.schemas.wire import TrialState, TrialView
+from detlab.viz.ticks import round_ticks, tick_texts
 from detlab_magics.plaintext import plain
 from detlab_magics.view.state import Curve, ViewState, greyed, thin
 from detlab_magics.view.text import number
 
 WIDTH, HEIGHT = 720, 320
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 34, 40
+DIGIT = 7.2
+"""Width of a digit of 12 px at most."""
 INK = "#7b8794"  # reads on white and on near-black: the picture lies on the page's own background
 COLORS = ("#4c78a8", "#54a24b", "#b279a2", "#2a9d8f", "#9d755d", "#c9a227", "#6a5acd", "#d16ba5")
 GREY = "#9aa5b1"
@@ -42,24 +45,28 @@ def learning_curves(state: ViewState) -> str:
     x0, x1 = min(0, *(s for s, _ in points)), max(s for s, _ in points)
     y0, y1 = focused([v for _, v in points], state.experiment.smaller_is_better)
 
+    places = round_ticks(y0, y1)
+    texts = tick_texts(places)
+    left = max(LEFT, round(max(map(len, texts)) * DIGIT) + 16)  # a label that is cut is another number
+
     def px(step: float) -> float:
-        return LEFT + (step - x0) / max(x1 - x0, 1) * (WIDTH - LEFT - RIGHT)
+        return left + (step - x0) / max(x1 - x0, 1) * (WIDTH - left - RIGHT)
 
     def py(value: float) -> float:
         return HEIGHT - BOTTOM - (value - y0) / (y1 - y0) * (HEIGHT - TOP - BOTTOM)
 
     parts = []
-    for value in ticks(y0, y1):
+    for value, said in zip(places, texts, strict=True):
         y = py(value)
-        parts.append(f'<path class="g" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(_tick(value))}</text>')
-    for value in ticks(x0, x1, 8):
+        parts.append(f'<path class="g" d="M{left} {y:.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(said)}</text>')
+    for value in round_ticks(x0, x1, 8):
         if value == int(value):
             parts.append(
                 f'<text x="{px(value):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{int(value)}</text>'
             )
     best = state.best_trial()
-    box = f"M{LEFT} {TOP}H{WIDTH - RIGHT + 4}V{HEIGHT - BOTTOM}H{LEFT}Z"
+    box = f"M{left} {TOP}H{WIDTH - RIGHT + 4}V{HEIGHT - BOTTOM}H{left}Z"
     parts.append(f'<clipPath id="det-box"><path d="{box}"/></clipPath><g clip-path="url(#det-box)">')
     parts += [_curve(trial, curve, trial.id == best, px, py) for trial, curve in drawn]
     parts.append("</g>")
@@ -114,10 +121,6 @@ def _best_mark(state: ViewState, px: Scale, py: Scale) -> str:
     )
 
 
-def _tick(value: float) -> str:
-    return f"{value:.6g}"
-
-
 def _empty_text(state: ViewState) -> str:
     metric = plain(state.experiment.metric, 60)
     word = "no report of" if state.ended else "waiting for the first report of"
@@ -156,15 +159,3 @@ def focused(values: list[float], smaller_is_better: bool) -> tuple[float, float]
         low, high = core
     pad = (high - low) * 0.08 or abs(high) * 0.1 or 1.0
     return low - pad, high + pad
-
-
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Return round tick positions within [low, high]."""
-    span = high - low
-    if span <= 0 or not math.isfinite(span):
-        return [low]
-    raw = span / count
-    magnitude = 10.0 ** math.floor(math.log10(raw))
-    step = next(m * magnitude for m in (1, 2, 2.5, 5, 10) if m * magnitude >= raw)
-    first = math.ceil(low / step - 1e-9)
-    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]

@@ -61,7 +61,7 @@ const GOVERNED: EvidenceSummary = {
 export function version(number: number, over: Partial<VersionView> = {}): VersionView {
   const accuracy = 0.931 + 0.0125 * number - (number === 4 ? 0.03 : 0);
   return {
-    shortened: [],
+    shortened: [], withdrawn: [],
     model_id: 1, model: 'digits', model_reference: over.model ?? 'digits', version: number, semver: number > 1 ? `1.${number - 2}.0` : null, labels: number === 3 ? ['production'] : number === 5 ? ['staging'] : [], name: number === 5 ? 'wider' : '',
     comment: number === 5 ? 'The best of the search over width and learning rate' : '', notes: number === 5 ? 'Needs a **recheck** on rotated digits before it goes to production.' : '', metadata: number === 5 ? { approved: false } : {}, owner: number % 2 ? 'alice' : 'bob',
     created_at: BEGAN - (6 - number) * DAY, updated_at: BEGAN - (6 - number) * DAY, checkpoint: uuid(number), checkpoint_state: 'COMPLETED', size: 1_834_002 + number * 120_000,
@@ -79,7 +79,7 @@ export function hostileVersion(number: number): VersionView {
   const made = version(number);
   const odd = { [HOSTILE.name]: HOSTILE.value };
   return {
-    ...made, model: hostileModel(1).name, name: HOSTILE.name, comment: HOSTILE.value, notes: HOSTILE_NOTES, semver: HOSTILE.value, labels: [HOSTILE.value], owner: HOSTILE.name, metadata: odd, format: HOSTILE.value,
+    ...made, withdrawn: [HOSTILE.log], model: hostileModel(1).name, name: HOSTILE.name, comment: HOSTILE.value, notes: HOSTILE_NOTES, semver: HOSTILE.value, labels: [HOSTILE.value], owner: HOSTILE.name, metadata: odd, format: HOSTILE.value,
     lineage: { ...made.lineage, experiment_name: HOSTILE.name, hyperparameters: odd, metrics: { [HOSTILE.name]: 0.5, accuracy: 0.9 }, environment: { [HOSTILE.name]: HOSTILE.value, python: HOSTILE.value }, data: { [HOSTILE.name]: HOSTILE.log }, submitter: HOSTILE.name, device: HOSTILE.value, parents: [HOSTILE.value], governed: { ...GOVERNED, level: HOSTILE.value, policy_hash: HOSTILE.value, sources: [{ ...GOVERNED.sources[0]!, name: HOSTILE.name, license: HOSTILE.log }] }, config: odd, bundle_digest: HOSTILE.value }
   };
 }

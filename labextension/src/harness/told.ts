@@ -4,7 +4,7 @@ import type { AlertRuleView, EmailView, PolicyView, ScheduleView, TemplateView, 
 import { BEGAN, HOSTILE } from './fixtures';
 
 export function rule(id: number, over: Partial<AlertRuleView> = {}): AlertRuleView {
-  return { id, kind: 'completed', amount: null, scope: 'owner', scope_id: null, scope_name: '', bell: true, webhook: null, email: false, owner: 'alice', created_at: BEGAN - 86_400 * id, ...over };
+  return { id, kind: 'completed', amount: null, pattern: '', scope: 'owner', scope_id: null, scope_name: '', bell: true, webhook: null, email: false, owner: 'alice', created_at: BEGAN - 86_400 * id, ...over };
 }
 
 export function rules(hostile: boolean): AlertRuleView[] {

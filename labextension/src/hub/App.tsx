@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 
-import { Audit, AllWork, Nodes, Queue, Quotas, Service, Tokens, Usage, View } from '../components/admin';
+import { Audit, AllWork, MasterLog, Nodes, Queue, Quotas, Service, Tokens, Usage, View } from '../components/admin';
 import { ArtifactPage, ArtifactsPage, ArtifactVersionPage } from '../components/artifacts';
 import { NotificationsPage } from '../components/alerts/settings/NotificationsPage';
 import { ErrorBoundary } from './ErrorBoundary';
@@ -14,6 +14,7 @@ import { RunsPage } from '../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
 import { RunPage, TrackedPage } from '../components/runs';
 import { SchedulesPage } from '../components/schedules/SchedulesPage';
+import { applySettings } from '../components/settings/own';
 import { SettingsPage } from '../components/settings/SettingsPage';
 import { TemplatesPage } from '../components/configs/TemplatesPage';
 import { StoragePage } from '../components/storage';
@@ -46,6 +47,7 @@ export function App({ page, api, router }: { page: PageInfo; api: HubApi; router
       setEnded(true);
     };
   }, [api, pair]);
+  useEffect(() => void applySettings(api, chooseTheme), [api]);
   useArrival(keyOf(place), titleOf(place), main);
   const { confirm, notify } = overlay;
   const app = useMemo<AppContext>(
@@ -274,6 +276,8 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
       return <Tokens />;
     case 'audit':
       return <Audit />;
+    case 'log':
+      return <MasterLog />;
     case 'service':
       return <Service />;
   }

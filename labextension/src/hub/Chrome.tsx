@@ -6,6 +6,7 @@ import { AlertBell } from '../components/alerts';
 import { ClusterMessage } from '../components/common/ClusterMessage';
 import { nameText } from '../components/common/text';
 import { LinkStatus } from '../components/panel';
+import { useSaveSettings } from '../components/settings/own';
 import { useTeams } from '../components/workspaces';
 import { useStore } from '../state/context';
 import type { PageInfo } from './page';
@@ -14,7 +15,7 @@ import { switchTheme, themeNow } from './theme';
 
 export const NAMES: Record<ListView | AdminView, string> = {
   work: 'My work', experiments: 'Experiments', trials: 'Trials', runs: 'Runs', schedules: 'Schedules', shared: 'Shared with me', workspaces: 'Workspaces', templates: 'Templates', notifications: 'Notifications', settings: 'Settings', queue: 'Queue', cluster: 'Cluster', models: 'Models', artifacts: 'Artifacts', storage: 'Storage', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
-  tokens: 'Tokens', audit: 'Audit log', service: 'Service'
+  tokens: 'Tokens', audit: 'Audit log', log: 'Master log', service: 'Service'
 };
 
 /** Views for all users; users see only their own usage. */
@@ -48,11 +49,17 @@ export function Header({ page, router }: { page: PageInfo; router: Router }): Re
 
 function ThemeSwitch(): ReactElement {
   const [theme, setTheme] = useState(themeNow);
+  const save = useSaveSettings();
   const other = theme === 'dark' ? 'light' : 'dark';
+  const switched = (): typeof theme => {
+    const next = switchTheme();
+    void save({ theme: next });
+    return next;
+  };
   return (
     <button
       type="button" className="det-button det-compact" aria-label={`Switch to ${other} colours`}
-      title={`Switch to ${other} colours`} onClick={() => setTheme(switchTheme())}
+      title={`Switch to ${other} colours`} onClick={() => setTheme(switched())}
     >
       <span aria-hidden="true">◐</span>
     </button>

@@ -24,7 +24,7 @@ const NAMES = [
 ];
 const SLY = /[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]/;
 // The settings show nothing of anybody.
-const VIEWS = [...LISTS.filter(view => view !== 'settings'), 'nodes', 'everybody', 'usage', 'tokens', 'audit', 'service'];
+const VIEWS = [...LISTS.filter(view => view !== 'settings'), 'nodes', 'everybody', 'usage', 'tokens', 'audit', 'log', 'service'];
 
 /** Something of everybody in every list. */
 function answers(): Record<string, unknown> {
@@ -62,6 +62,7 @@ function answers(): Record<string, unknown> {
     templates: { items: each((name, i) => template({ name, reference: `${name}:${i}`, base: name, description: name, set_by: name })), after: null },
     tokens: { items: each((subject, i) => ({ id: `t${i}`, kind: 'agent', subject, created_at: 1e9, expires_at: null })) },
     audit: { items: each(item), next: null },
+    'master/logs': { items: each((text, id) => ({ id, at: 1e9, level: 'info', logger: text, text })), last: NAMES.length, dropped: 0 },
     service: { ok: true, version: '0.1.0', started_at: 1e9, items: each((detail, i) => ({ name: `part ${i}`, ok: true, detail })) }
   };
 }

@@ -124,7 +124,7 @@ test('an administrator finds every view; one click leads there and takes the foc
   await screen.findByText('Getting started');
   const nav = screen.getByRole('navigation', { name: 'Views' });
   expect(within(nav).getAllByRole('link').map(link => link.textContent)).toEqual([
-    'My work', 'Experiments', 'Trials', 'Runs', 'Schedules', 'Shared with me', 'Queue', 'Cluster', 'Models', 'Artifacts', 'Storage', 'Templates', 'Notifications', 'Nodes', 'All work', 'Quotas', 'Usage', 'Tokens', 'Audit log', 'Service'
+    'My work', 'Experiments', 'Trials', 'Runs', 'Schedules', 'Shared with me', 'Queue', 'Cluster', 'Models', 'Artifacts', 'Storage', 'Templates', 'Notifications', 'Nodes', 'All work', 'Quotas', 'Usage', 'Tokens', 'Audit log', 'Master log', 'Service'
   ]);
   await userEvent.click(within(nav).getByRole('link', { name: 'Audit log' }));
   const heading = await screen.findByRole('heading', { name: 'Audit log', level: 1 });
@@ -138,7 +138,7 @@ test('an administrator finds every view; one click leads there and takes the foc
 });
 
 test('others see no admin entry, and a direct link says clearly why', async () => {
-  for (const view of ['nodes', 'everybody', 'tokens', 'audit', 'service']) {
+  for (const view of ['nodes', 'everybody', 'tokens', 'audit', 'log', 'service']) {
     const api = new FakeApi({ overview: PLAIN });
     open(view, api, { ...PAGE, user: 'ben', admin: false });
     expect(await screen.findByText('This page is for administrators.')).toBeTruthy();

@@ -8,7 +8,7 @@ import {
 } from '../state/context';
 
 export const LISTS = ['work', 'experiments', 'trials', 'runs', 'schedules', 'shared', 'workspaces', 'queue', 'cluster', 'models', 'artifacts', 'storage', 'templates', 'notifications', 'settings'] as const;
-export const ADMIN = ['nodes', 'everybody', 'quotas', 'usage', 'tokens', 'audit', 'service'] as const;
+export const ADMIN = ['nodes', 'everybody', 'quotas', 'usage', 'tokens', 'audit', 'log', 'service'] as const;
 
 export type ListView = (typeof LISTS)[number];
 export type AdminView = (typeof ADMIN)[number];

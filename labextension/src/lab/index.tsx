@@ -9,6 +9,7 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 
 import { version } from '../../package.json';
 import { Panel } from '../components/panel';
+import { applySettings } from '../components/settings/own';
 import { AppContext, Place } from '../state/context';
 import { LabApi } from './api';
 import { addCommands, offer, OPEN } from './commands';
@@ -51,6 +52,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     // What the first paint of Lab needs goes first; the stream begins when it is up.
     void lab.restored.then(() => {
       app.store.start();
+      void applySettings(api);
       void versioning.ask();
     });
   }

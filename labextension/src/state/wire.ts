@@ -49,8 +49,9 @@ export interface AlertRuleList {
 /** A rule of the caller. */
 export interface AlertRuleView {
   id: number;
-  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert';
+  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert' | 'log';
   amount: number | null;
+  pattern: string;
   scope: 'owner' | 'experiment' | 'project' | 'workspace';
   scope_id: number | null;
   scope_name: string;
@@ -64,7 +65,7 @@ export interface AlertRuleView {
 /** Something that its reader was told. Title and text may be anybody's: show them as text. */
 export interface AlertView {
   id: number;
-  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert' | 'test';
+  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert' | 'log' | 'test';
   level: 'debug' | 'info' | 'warn' | 'error';
   title: string;
   text: string;
@@ -516,7 +517,7 @@ export interface CreateVersion {
 export interface CreateWebhook {
   name: string;
   url: string;
-  format?: 'default' | 'slack' | 'teams';
+  format?: 'default' | 'slack' | 'teams' | 'apprise';
   triggers?: ('completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert')[];
   workspace?: string;
   project?: string;
@@ -1086,6 +1087,22 @@ export interface LogLine {
   level: string | null;
   time: number;
   text: string;
+}
+
+/** A line of the master's log. */
+export interface MasterLogLine {
+  id: number;
+  at: number;
+  level: string;
+  logger: string;
+  text: string;
+}
+
+/** GET master/logs. */
+export interface MasterLogPage {
+  items: MasterLogLine[];
+  last: Float;
+  dropped: number;
 }
 
 /** The keys of a trial's media. */
@@ -1667,8 +1684,9 @@ export interface SeriesView {
 
 /** POST alerts/rules: tells the caller when something happens to experiments that they may read. */
 export interface SetAlertRule {
-  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert';
+  kind: 'completed' | 'failed' | 'improved' | 'plateau' | 'waiting' | 'budget' | 'alert' | 'log';
   amount?: number | null;
+  pattern?: string;
   experiment_id?: number | null;
   workspace?: string;
   project?: string;
@@ -1699,6 +1717,14 @@ export interface SetTemplate {
   base?: string;
   description?: string;
   create?: boolean;
+}
+
+/** POST me/settings: changes those settings of the caller that are named. */
+export interface SetUserSettings {
+  theme?: 'system' | 'light' | 'dark' | null;
+  time_zone?: string | null;
+  bell?: boolean | null;
+  email?: boolean | null;
 }
 
 /** One slot of an agent. */
@@ -2031,10 +2057,20 @@ export interface UsageView {
   currency: string;
 }
 
+/** The settings of a user; what they have not set has its default. */
+export interface UserSettings {
+  theme: 'system' | 'light' | 'dark';
+  time_zone: string;
+  bell: boolean;
+  email: boolean;
+  chosen: ('theme' | 'time_zone' | 'bell' | 'email')[];
+}
+
 /** A user's share of a pool now. */
 export interface UserShareView {
   pool: string;
   user: string;
+  group: string;
   held: number;
   waiting: number;
   share: number;
@@ -2077,6 +2113,7 @@ export interface VersionView {
   manifest_digest: string;
   format: string;
   lineage: Lineage;
+  withdrawn: string[];
   shortened: string[];
 }
 
@@ -2123,7 +2160,7 @@ export interface WebhookView {
   id: number;
   name: string;
   url: string;
-  format: 'default' | 'slack' | 'teams';
+  format: 'default' | 'slack' | 'teams' | 'apprise';
   owner: string;
   rules: AlertRuleView[];
   secret: string;

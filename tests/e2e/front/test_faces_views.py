@@ -310,6 +310,33 @@ def test_curves_take_what_the_stream_says_and_answer_the_pointer(opened: Any) ->
     assert json.loads(shown.done()[-1].removeprefix("navigate "))["kind"] == "trial"
 
 
+WATCH_TEXTS = """() => {
+  window.texts = [];
+  const write = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...more) {
+    if (this.textAlign === 'right') window.texts.push([text, x - this.measureText(text).width]);
+    return write.call(this, text, x, y, ...more);
+  };
+}"""
+
+
+@pytest.mark.parametrize("values", [(-2.01e10, -2.02e10), (104523.2, 104493.2), (1e-4, 1.0001e-4)])
+def test_no_label_of_an_axis_is_cut(opened: Any, values: tuple[float, float]) -> None:
+    """A label without its first characters is another number."""
+    shown = opened("view=experiment&tab=curves")
+    page = shown.page
+    page.evaluate(WATCH_TEXTS)
+    for k, value in enumerate(values):
+        event = page.evaluate(
+            "([id, step, value]) => window.detlab.metricsEvent(id, 132, step, value)", [20 + k, 600 + 100 * k, value]
+        )
+        shown.say("stream", event)
+    page.get_by_role("button", name="Log scale").click()
+    page.get_by_role("button", name="Log scale").click()
+    until(page, "window.texts.length > 3")
+    assert [text for text, left in page.evaluate("window.texts") if left < 0] == []
+
+
 def test_curves_on_every_axis(opened: Any) -> None:
     page = opened("view=experiment&tab=curves").page
     for name in ("Log scale", "Best so far", "Log scale"):

@@ -39,6 +39,7 @@ VIEWS = [
     "usage",
     "tokens",
     "audit",
+    "log",
     "service",
 ]
 
@@ -160,7 +161,7 @@ def test_another_user_sees_neither_admin_views_nor_others_work(
             "Notifications",
             "My usage",
         ]
-        for view in ("nodes", "everybody", "tokens", "audit", "service"):
+        for view in ("nodes", "everybody", "tokens", "audit", "log", "service"):
             tab.open(view)
             expect(tab.page.locator("main")).to_contain_text("This page is for administrators.")
         for view in (f"experiments/{secret.id}", f"trials/{secret.id}", "tasks/command-000000000000"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from testbed.cluster import Cluster
-from testbed.front.hub_page import HubTab, faultless_tab, hub_tab
+from testbed.front.hub_page import faultless_tab, pictures
 from testbed.front.lab import chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.hub, pytest.mark.slow]
@@ -38,19 +37,6 @@ NOTEBOOK = {
 def browser() -> Iterator[Browser]:
     with chromium() as opened:
         yield opened
-
-
-def pictures(name: str, browser: Browser, tab: HubTab) -> None:
-    """Keep pictures of a view in light, dark and narrow: DETLAB_PICTURES names the folder."""
-    folder = os.environ.get("DETLAB_PICTURES")
-    for shape in ("light", "dark", "narrow") if folder else ("narrow",):
-        size = (400, 800) if shape == "narrow" else (1280, 800)
-        with hub_tab(browser, tab.cluster, tab.cluster.user, name, size=size, dark=shape == "dark") as shown:
-            expect(shown.page.locator("main").get_by_text("Loading")).to_have_count(0)
-            assert shown.overflow() <= 0
-            assert shown.findings() == []
-            if folder:
-                shown.page.screenshot(path=Path(folder) / f"{name}-{shape}.png", full_page=True)
 
 
 def test_rules_address_and_webhooks_of_a_user(browser: Browser, cluster: Cluster) -> None:

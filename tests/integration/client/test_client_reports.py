@@ -97,6 +97,22 @@ def test_a_project_by_the_sdk_as_a_page(client: Client, search_id: int, tmp_path
     assert "planted-secret" not in page
 
 
+def test_a_search_by_two_objectives_under_a_constraint(client: Client, tmp_path: Path) -> None:
+    searcher = {
+        "name": "random",
+        "metrics": [{"name": "loss"}, {"name": "size"}],
+        "constraints": {"latency": {"max": 1.0}},
+        "max_trials": 3,
+    }
+    space = {"x": {"type": "double", "minval": 0.0, "maxval": 1.0}}
+    search = client.create_search({"name": "two", "searcher": searcher, "hyperparameters": space})
+    for trial, latency in zip(search, (0.5, 0.5, 2.0), strict=False):
+        search.tell(trial, {"loss": 1.0 / latency, "size": latency, "latency": latency})
+    page = client.report(tmp_path / "two.html", experiments=[search.id]).path.read_text()
+    for said in ("Pareto front", "latency at most 1", ">kept<", ">broken<", "loss 2, size 0.5, latency 0.5"):
+        assert said in page, said
+
+
 def test_a_notebook_by_the_command_line(command: Command, search_id: int, tmp_path: Path) -> None:
     (tmp_path / "why.md").write_text("# Why\n\nBecause.")
     done = command("report", "--experiment", search_id, "-o", "r.ipynb", "--title", "A & B", "--notes", "why.md")

@@ -26,12 +26,12 @@ VALID_BODIES = {
     "webhook.test": {},
 }
 SAID = {
-    "GET alerts": {"who": ["read"], "query": ["before", "limit", "unread"]},
+    "GET alerts": {"who": ["read"], "query": ["all_channels", "before", "limit", "unread"]},
     "POST alerts/read": {"who": ["write"], "body": ["ids", "upto"]},
     "GET alerts/rules": {"who": ["read"], "query": ["after", "limit"]},
     "POST alerts/rules": {
         "who": ["write"],
-        "body": ["amount", "bell", "email", "experiment_id", "kind", "project", "webhook", "workspace"],
+        "body": ["amount", "bell", "email", "experiment_id", "kind", "pattern", "project", "webhook", "workspace"],
     },
     "GET webhooks": {"who": ["read"], "query": ["after", "limit"]},
     "POST webhooks": {"who": ["write"], "body": ["format", "name", "project", "triggers", "url", "workspace"]},

@@ -15,6 +15,8 @@ SAID = {
     "GET trials/{trial_id}/ledger": {"who": ["read"], "query": ["after"]},
     "POST signing-keys": {"who": ["admin"], "body": []},
     "POST signing-keys/{key}/revoke": {"who": ["admin"], "body": ["reason"]},
+    "POST withdrawn-sources": {"who": ["write"], "body": ["manifest", "reason", "source", "workspace"]},
+    "POST withdrawn-sources/undo": {"who": ["write"], "body": ["manifest", "reason", "source", "workspace"]},
     "PUT task/governance/matrix": {"who": ["task"], "body": ["matrix.*"]},
     "PUT task/governance/preflight": {
         "who": ["task"],
@@ -45,11 +47,15 @@ SAID = {
 RIGHTS = {
     "signing_key.rotate": "own administrator",
     "signing_key.revoke": "own administrator",
+    "source.withdraw": "own user",
+    "source.restore": "own user",
     "attempt.govern": "none task",
 }
 VALID_BODIES = {
     "signing_key.rotate": {},
     "signing_key.revoke": {"reason": "it was copied"},
+    "source.withdraw": {"source": "web", "reason": "a takedown request"},
+    "source.restore": {"source": "web", "reason": "it was a mistake"},
     "attempt.govern": {
         "matrix": {
             "sources": ["a"],
@@ -90,3 +96,18 @@ async def test_what_is_not_there_is_not_told_from_what_is_hidden(master: Any, cl
             "trials/99999999999999999999/ledger",
         ):
             await refused(other, "GET", path, 404)
+
+
+async def test_sources_are_withdrawn_by_administrators_and_everybody_reads_why(master: Any, cluster: Cluster) -> None:
+    ben = cluster.make_token("custom:detlab:write", user="ben")
+    wanted = VALID_BODIES["source.withdraw"]
+    async with master.client() as admin, master.client(ben) as other:
+        assert (await other.post("withdrawn-sources", json=wanted)).status_code == 403
+        assert (await admin.post("withdrawn-sources", json={**wanted, "reason": ""})).status_code == 422
+        made = (await admin.post("withdrawn-sources", json=wanted)).json()
+        assert (made["source"], made["workspace"], made["paused"]) == ("web", "", [])
+        assert (await other.get("withdrawn-sources")).json()["items"] == [made]
+        assert (await other.post("withdrawn-sources/undo", json=VALID_BODIES["source.restore"])).status_code == 403
+        assert (await admin.post("withdrawn-sources/undo", json=VALID_BODIES["source.restore"])).status_code == 200
+        assert (await other.get("withdrawn-sources")).json()["items"] == []
+        assert (await admin.post("withdrawn-sources/undo", json=VALID_BODIES["source.restore"])).status_code == 404

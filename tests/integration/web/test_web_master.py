@@ -16,7 +16,7 @@ RIGHTS = {"cluster.message": "own administrator", "master.configure": "own admin
 VALID_BODIES = {"cluster.message": {"text": "down at six"}, "master.configure": {"log_level": "info"}}
 SAID = {
     "PUT cluster/message": {"who": ["admin"], "body": ["begins_at", "ends_at", "text"]},
-    "GET master/logs": {"who": ["admin"], "query": ["after", "level", "limit"]},
+    "GET master/logs": {"who": ["admin"], "query": ["after", "level", "limit", "search"]},
     "POST master/config": {"who": ["admin"], "body": ["log_level"]},
 }
 
@@ -65,6 +65,9 @@ async def test_the_log_and_the_settings_are_for_administrators(master: Any, clus
         assert (await admin.post("master/config", json={"log_level": "loud"})).status_code == 422
         page = (await admin.get("master/logs", params={"limit": 3, "level": "warning"})).json()
         assert set(page) == {"items", "last", "dropped"}
+        nothing = (await admin.get("master/logs", params={"search": "no line has this text"})).json()
+        assert nothing == {**page, "items": [], "last": nothing["last"]}
+        assert (await admin.get("master/logs", params={"search": "x" * 201})).status_code == 422
 
 
 async def test_probes_need_no_token_and_learn_nothing_else(master: Any) -> None:

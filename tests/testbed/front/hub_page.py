@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -127,6 +128,19 @@ def faultless_tab(browser: Browser, cluster: Cluster, *, login: bool = False) ->
         assert opened.violations() == []
         assert opened.console == []
         assert opened.foreign == []
+
+
+def pictures(name: str, browser: Browser, tab: HubTab) -> None:
+    """Keep pictures of a view in light, dark and narrow: DETLAB_PICTURES names the folder."""
+    folder = os.environ.get("DETLAB_PICTURES")
+    for shape in ("light", "dark", "narrow") if folder else ("narrow",):
+        size = (400, 800) if shape == "narrow" else (1280, 800)
+        with hub_tab(browser, tab.cluster, tab.cluster.user, name, size=size, dark=shape == "dark") as shown:
+            expect(shown.page.locator("main").get_by_text("Loading")).to_have_count(0)
+            assert shown.overflow() <= 0
+            assert shown.findings() == []
+            if folder:
+                shown.page.screenshot(path=Path(folder) / f"{name}-{shape}.png", full_page=True)
 
 
 def start_dialog(page: Page, kind: str) -> Locator:

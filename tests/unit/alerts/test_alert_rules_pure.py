@@ -112,13 +112,30 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize("form", ["default", "slack", "teams"])
+@pytest.mark.parametrize("form", ["default", "slack", "teams", "apprise"])
 def test_each_form_is_json_of_bounded_length(form) -> None:
     long = {**TOLD, "title": "t" * 5000, "text": "x" * 50_000}
     for told in (TOLD, long):
         body = render(form, "1", 5.0, told, "https://hub.example/experiments/3")
         assert json.loads(body)
         assert form == "default" or len(body) < 20_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "said"),
+    [
+        ("completed", "info", "success"),
+        ("failed", "error", "failure"),
+        ("alert", "warn", "warning"),
+        ("waiting", "info", "info"),
+    ],
+)
+def test_apprise_gets_plain_text_and_a_type_of_its_own(kind, level, said) -> None:
+    told = {**TOLD, "kind": kind, "level": level}
+    body = json.loads(render("apprise", "1", 5.0, told, "https://hub.example/x"))
+    assert (body["type"], body["format"], body["title"]) == (said, "text", "<!channel> a|b")
+    assert body["body"].splitlines()[-1] == "https://hub.example/x"
+    assert json.loads(render("apprise", "1", 5.0, {**told, "text": "", "title": ""}))["body"] == "-"
 
 
 def test_slack_gets_no_markup_of_others() -> None:

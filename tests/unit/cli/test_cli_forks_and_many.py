@@ -231,3 +231,46 @@ def test_a_key_of_ones_own_that_the_earlier_experiment_lacks_is_named(forked, de
         "e", "fork", 1, "--config", "hyperparameters.mode=ok", "--config", "hyperparameters.lr=0.1", "--paused"
     )
     assert "is new" not in changed.stderr
+
+
+# --- several that were named one by one
+
+
+@pytest.fixture
+def some(master):
+    """An experiment that runs, one that has ended, a trial and a checkpoint of the first, and an agent."""
+    running = master.add_experiment(state=ExperimentState.ACTIVE)
+    master.add_experiment(state=ExperimentState.COMPLETED)
+    trial = master.add_trial(running.id)
+    master.checkpoint_of_it = master.add_checkpoint(trial.id, {"weights": b"w"}).uuid
+    master.add_agent("node1")
+    return master
+
+
+@pytest.mark.parametrize(
+    ("words", "unknown", "known", "refused", "done"),
+    [
+        ("experiment pause", "99", "1", "Experiment 99: ", "Experiment 1: "),
+        ("experiment kill", "99", "1", "Experiment 99: ", "Experiment 1: "),
+        ("experiment archive", "99", "2", "Experiment 99: ", "Experiment 2: archived"),
+        ("experiment delete --yes", "99", "2", "Experiment 99: ", "Deleted experiment 2"),
+        ("trial kill", "99", "1", "Trial 99: ", "Trial 1: "),
+        ("checkpoint delete --yes", "0" * 32, "CHECKPOINT", "Checkpoint 000", "Deleted checkpoint "),
+        ("checkpoint bookmark", "0" * 32, "CHECKPOINT", "Checkpoint 000", "bookmarked"),
+        ("agent disable", "node9", "node1", "Agent node9: ", "Agent node1: "),
+    ],
+)
+def test_what_is_refused_for_one_is_said_for_it_and_the_others_are_done(
+    some, det, words: str, unknown: str, known: str, refused: str, done: str
+) -> None:
+    known = known.replace("CHECKPOINT", str(some.checkpoint_of_it))
+    both = det(*words.split(), unknown, known)
+    assert both.exit_code == 1, both.output
+    assert both.stderr.startswith(refused), both.stderr
+    assert done in both.stdout, both.output
+
+
+def test_of_a_single_one_the_error_is_a_block_as_always(some, det) -> None:
+    alone = det("experiment", "pause", 99)
+    assert alone.exit_code == 1
+    assert alone.stderr.startswith("Error: ")

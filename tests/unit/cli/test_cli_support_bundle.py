@@ -152,7 +152,18 @@ def test_a_link_of_a_neighbour_is_not_written_through(master: FakeMaster, det: D
 
 @pytest.mark.parametrize(
     "text",
-    ["tokens: 512", "tokenizer=bert", "num_tokens = 7", "loss=0.1", "key: value", "password_file=/etc/x", "token=None"],
+    [
+        "tokens: 512",
+        "tokenizer=bert",
+        "num_tokens = 7",
+        "loss=0.1",
+        "key: value",
+        "password_file=/etc/x",
+        "token=None",
+        "ssh -p 2222 node1",
+        "--token-file /etc/x --lr 0.1",
+        "--max-tokens 512 --no-password --lr 0.1",
+    ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
     assert Redactor().text(text) == text
@@ -163,7 +174,9 @@ def test_what_is_no_secret_stays(text: str) -> None:
     [
         ("GITHUB_TOKEN=abcdef1", f"GITHUB_TOKEN={MASK}"),
         ("'aws_secret_access_key': 'a b c d'", f"'aws_secret_access_key': '{MASK}'"),
-        ("--password hunter2x --api-key=k1", f"--password hunter2x --api-key={MASK}"),
+        ("--password hunter2x --api-key=k1", f"--password {MASK} --api-key={MASK}"),
+        ("mysql -u ada --db-password 'a b' -p hunter2 -h x", f"mysql -u ada --db-password '{MASK}' -p {MASK} -h x"),
+        ("curl -phunter2 --token abc", f"curl -phunter2 --token {MASK}"),
         ("https://u:p@x/y", f"https://{MASK}@x/y"),
         ("Set-Cookie: a=b", f"Set-Cookie: {MASK}"),
         ("cut off: -----BEGIN PRIVATE KEY-----\nabc", f"cut off: {MASK}"),
@@ -171,6 +184,14 @@ def test_what_is_no_secret_stays(text: str) -> None:
 )
 def test_forms_of_secrets(text: str, left: str) -> None:
     assert Redactor().text(text) == left
+
+
+def test_a_secret_among_the_words_of_a_command_is_masked_wherever_it_recurs() -> None:
+    """A password on a command line was kept unless a variable had it too."""
+    words = ["python", "train.py", "--wandb-api-key", "swordfish", "-p", "hunter2x", "--lr", "0.1", "--port", "80"]
+    redactor = Redactor()
+    assert redactor.value(words) == [*words[:3], MASK, "-p", MASK, *words[6:]]
+    assert redactor.text("logged in with hunter2x") == f"logged in with {MASK}"
 
 
 def test_long_lines_take_no_long_time() -> None:

@@ -23,8 +23,9 @@ from detlab.governance import GovernanceError, Plan
 from detlab.governance.ablation import RECORD, ablate
 from detlab.governance.isolation import isolated_modules, own_parameters
 from detlab.governance.ledger import LedgerEntry
+from detlab.governance.profiles import differences
 from detlab.pytorch.checkpoint.files import read_state, write_state
-from detlab.pytorch.governance import ClipNorm, Governed, gates
+from detlab.pytorch.governance import ClipNorm, Governed, ModelProbe, gates
 
 pytestmark = pytest.mark.filterwarnings("ignore:<class 'torch.autograd.function.Function'>:DeprecationWarning")
 NAMES = ["trusted", "partner", "trusted", "partner", "web", "trusted"]
@@ -370,3 +371,18 @@ def test_the_ledger_says_what_a_source_alone_has_trained():
     problem = SimpleNamespace(code="SIG", message="forged")
     with pytest.raises(DetlabError, match="not in order"):
         left_by("partner", SimpleNamespace(problems=[problem], checkpoint="u"), found)
+
+
+def test_a_profile_is_of_the_model_without_the_isolated_source():
+    """So the copy without the source agrees with what was signed, and the whole model does not."""
+    model = Adapted()
+    Governed(plan_for(model, *ISOLATED), [model])
+    probe = ModelProbe.taken((torch.randn(6, 4, generator=torch.Generator().manual_seed(1)),), {}, 6)
+    assert probe is not None
+    recorded = probe.profile(model)
+    assert recorded == probe.profile(model, Adapted().state_dict())  # as before a checkpoint is loaded
+    whole, without = Adapted(), Adapted()
+    for one in without.adapter.parameters():
+        one.data.zero_()
+    assert differences(recorded, probe.profile(without), 1e-6) == []
+    assert differences(recorded, probe.profile(whole), 1e-6) != []

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from detlab.client import Client
+from detlab.schemas.expconf import resolve
 from detlab_magics import actions, forks
 from detlab_magics.cells.prepare import read_config
 from detlab_magics.kernel import KernelSession
@@ -40,6 +41,27 @@ def test_the_cell_is_the_config_as_it_is(session: KernelSession) -> None:
     assert first == "%%det_experiment --fork 1"
     config, _ = read_config(body, {}, "the cell")
     assert config == CONFIG
+
+
+def test_what_equals_the_defaults_is_not_in_the_cell(master: FakeMaster, session: KernelSession) -> None:
+    """Some hundred lines of defaults hid what the experiment was about."""
+    said = {
+        "name": "first",
+        "entrypoint": "python3 train.py",
+        "hyperparameters": {"lr": {"type": "double", "minval": 0.0, "maxval": 1.0}},
+        "searcher": {"metric": "loss", "time_metric": "epoch", "name": "asha", "max_trials": 8, "max_time": 9},
+        "resources": {"slots_per_trial": 2},
+        "data": {"secrets": {"key": "********"}},
+    }
+    whole = resolve(said)
+    assert len(yaml.safe_dump(whole).splitlines()) > 80
+    master.experiments[1] = master.experiments[1].model_copy(update={"config": whole})
+    config, _ = read_config(forks.cell_of(session, 1).partition("\n")[2], {}, "the cell")
+    assert config == said
+    master.experiments[1] = master.experiments[1].model_copy(update={"config": {**whole, "of_another_version": 1}})
+    config, _ = read_config(forks.cell_of(session, 1).partition("\n")[2], {}, "the cell")
+    assert config["of_another_version"] == 1
+    assert "max_restarts" in config, "what cannot be read is left as it is"
 
 
 def test_a_hostile_name_stays_within_the_cell(master: FakeMaster, session: KernelSession) -> None:

@@ -5,6 +5,7 @@ import math
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from detlab.schemas.wire import (
     TrialState,
     TrialView,
 )
+from detlab.viz.ticks import tick_texts
 from detlab_magics.tables import Listing
 from detlab_magics.view import ViewState, mimebundle
 from detlab_magics.view.frames import FrameWriter
@@ -423,3 +425,17 @@ def test_all_objectives_and_metrics_that_were_asked_for_are_columns_and_the_fron
         "4": ["0", "1", "–", ""],
     }
     assert [column for column in table(start())[0] if column in {"pareto", "acc"}] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([0.0, 0.25, 0.5], ["0", "0.25", "0.5"]),
+        ([1234.5678, 1234.568, 1234.5682], ["1234.5678", "1234.568", "1234.5682"]),
+        ([-20_100_000_000.0, -20_075_000_000.0], ["-2.01e+10", "-2.0075e+10"]),
+        ([0.1 + 0.2], ["0.3"]),
+        ([], []),
+    ],
+)
+def test_ticks_that_lie_close_together_have_the_digits_that_tell_them_apart(values, said) -> None:
+    assert tick_texts(values) == said

@@ -21,6 +21,7 @@ from detlab.info import ClusterInfo
 from detlab.launch.ranks.watchdog import HUNG
 from detlab.launch.taskdir import TaskDir, first_failing_rank
 from detlab.pytorch import TrainerError
+from detlab.pytorch.errors import WorldSizeError
 from detlab.pytorch.parallel.process_group import (
     connect,
     device_and_backend,
@@ -124,14 +125,14 @@ def test_a_group_of_the_scripts_own_is_used_and_left_alone(monkeypatch: Any) -> 
 
 
 def test_several_slots_without_a_launcher_say_how_to_start(tmp_path: Path) -> None:
-    with pytest.raises(TrainerError, match="this task has 2 slots, and only one process was started") as caught:
+    with pytest.raises(WorldSizeError, match="this task has 2 slots, and only one process was started") as caught:
         connect(task(tmp_path, 2), None, LIMIT)
     assert "python3 -m detlab.launch.torch_distributed" in str(caught.value)
 
 
 def test_wrong_world_size_says_all_numbers_and_the_next_step(tmp_path: Path, monkeypatch: Any) -> None:
     launch(monkeypatch, 3)
-    with pytest.raises(TrainerError, match="wrong world size") as caught:
+    with pytest.raises(WorldSizeError, match="wrong world size") as caught:
         connect(task(tmp_path, 2), alone(), LIMIT)
     text = str(caught.value)
     assert "this task has 2 slot(s)" in text

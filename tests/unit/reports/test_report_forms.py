@@ -20,7 +20,7 @@ from detlab.errors import DetlabError
 from detlab.reports import ReportFacts, report_notebook, report_page, write_report
 from detlab.reports.notes import notes_html
 from detlab.reports.page import SCRIPT, STYLE, policy
-from testbed.reports import hostile, project
+from testbed.reports import compared, hostile, project
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -214,6 +214,49 @@ def test_texts_of_people_are_texts_on_the_page(facts: ReportFacts, text: str) ->
     }
     check_links(seen, facts.address)
     assert not re.search("[\u202e\u200b\x1b\x00]", page)
+
+
+def test_a_search_by_several_numbers_is_shown_with_all_of_them(facts: ReportFacts) -> None:
+    """The first metric alone was shown, and its best trial, which breaks the constraint."""
+    page = report_page(replace(facts, experiments=[compared()], runs=[]))
+    text = " ".join(Seen(page).text.split())
+    for said in (
+        "loss (smaller is better), accuracy (greater is better)",
+        "latency at most 5",
+        "trial 23: loss 0.5, accuracy 0.8, latency 2, means over its seeds",
+        "1 trial with invalid hyperparameters: 27",
+        "2 of each point",
+        "1 on the Pareto front",
+        "COMPLETED (invalid hyperparameters)",
+        "0.2 ± 0.14",
+    ):
+        assert said in text, said
+    trials = {
+        found[1]: found[0] for found in re.finditer(r'<tr><td class="n" data-sort="(2\d)">.*?</tr>', page, re.DOTALL)
+    }
+    assert list(trials) == ["21", "22", "23", "24", "25", "26", "27"]
+    assert {number for number, row in trials.items() if "★" in row} == {"23", "24"}
+    assert {number for number, row in trials.items() if ">broken<" in row} == {"21", "22"}
+    assert {number for number, row in trials.items() if ">kept<" in row} == {"23", "24", "25", "26"}
+
+
+def test_names_of_metrics_that_are_those_of_columns_are_metrics(facts: ReportFacts) -> None:
+    one = compared()
+    names = {"loss": "Front", "accuracy": "Constraints", "latency": "<b>\n"}
+    results = one.results
+    assert results is not None
+    curves = [curve.model_copy(update={"name": names[curve.name]}) for curve in results.curves]
+    text = json.dumps(one.view.config)
+    for name, other in names.items():
+        text = text.replace(json.dumps(name), json.dumps(other))
+    view = one.view.model_copy(update={"config": json.loads(text), "metric": "Front"})
+    changed = replace(one, view=view, results=results.model_copy(update={"curves": curves}))
+    page = report_page(replace(facts, experiments=[changed], runs=[]))
+    seen = Seen(page)
+    heads = [text for tag, text in seen.outline if tag == "th"]
+    assert (heads.count("Front"), heads.count("Constraints")) == (2, 3), "one of the latter is a fact"
+    assert page.count(">broken<") == 2
+    assert seen.opened() <= PLAIN | OF_PAGE
 
 
 def test_pictures_of_other_types_are_counted_not_shown(facts: ReportFacts) -> None:

@@ -172,6 +172,24 @@ def test_cells_are_counted_as_in_the_notebook_that_was_sent():
     assert where_it_failed({"cells": cells[:3]}, "n") is None
 
 
+def test_a_cell_that_failed_elsewhere_is_named_with_its_line():
+    """A failing `%%det_run` was told with `line ?`."""
+    traceback = [
+        "Traceback (most recent call last):",
+        '  File "cell 3 (helper.py)", line 9, in fail',
+        '  File "cell 16", line 2, in <module>',
+        "    fail()",
+    ]
+    error = {"output_type": "error", "ename": "E", "evalue": "v", "traceback": traceback}
+    cell = {"metadata": {}, "outputs": [error], "execution_count": 16, "source": "%%det_run\nfail()"}
+    assert where_it_failed({"cells": [cell]}, "n") == [
+        "Traceback (most recent call last):",
+        '  File "n, cell 1 (In [16])", line 2, in <module>',
+        "    fail()",
+        "E: v",
+    ]
+
+
 @pytest.mark.parametrize(
     ("ends", "said_why"),
     [

@@ -35,7 +35,7 @@ def weights_by_the_book(
 
 
 def poured(
-    demands: Mapping[str, int], weights: Mapping[str, float], capacity: int, drops: int = 4000
+    demands: Mapping[str, int], weights: Mapping[str, float], capacity: float, drops: int = 4000
 ) -> dict[str, float]:
     """Shares by pouring small drops, each to who has least for the weight and is not full."""
     given = dict.fromkeys(demands, 0.0)

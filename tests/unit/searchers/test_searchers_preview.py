@@ -376,6 +376,34 @@ def test_searchers_preview_of_a_custom_search_says_that_its_class_runs_on_the_cl
 
 
 @pytest.mark.parametrize(
+    ("searcher", "told"),
+    [
+        ("name: hyperband, max_trials: 5", "no trial is promoted, only those that begin with all of max_time reach it"),
+        ("name: hyperband, max_trials: 6", None),
+        ("name: hyperband, max_trials: 2, max_brackets: 1", "is 2 for 1 bracket: too few"),
+        ("name: hyperband, max_trials: 81, max_brackets: 1", None),
+        ("name: hyperband, max_brackets: 2", None),
+        ("name: bohb, max_trials: 20", "too few for one that is promoted to the last rung, none reaches max_time"),
+        ("name: bohb, max_trials: 150", None),
+        ("name: bohb, max_trials: 2, max_brackets: 5, max_time: 1", None),
+    ],
+)
+def test_hyperband_with_too_few_trials_for_its_brackets_is_warned_of(run, tmp_path, searcher, told):
+    """It was said of `asha` alone."""
+    length = "" if "max_time" in searcher else ", max_time: 81"
+    (tmp_path / "h.yaml").write_text(
+        "hyperparameters: {x: {type: double, minval: 0, maxval: 1}}\n"
+        f"searcher: {{metric: loss, time_metric: epochs{length}, {searcher}}}\n"
+    )
+    result = run("--json", "h.yaml")
+    assert result.exit_code == 0, result.output
+    assert ("searcher.max_trials" in result.stderr) == (told is not None), result.stderr
+    assert told is None or told in result.stderr
+    steps = [trial["steps"] for trial in json.loads(result.stdout)["trials"]]
+    assert ("none reaches" in (told or "") or "too few" in (told or "")) == (max(steps) < 81 and length != "")
+
+
+@pytest.mark.parametrize(
     ("change", "needed"),
     [
         ({}, "or 9 or more max_trials"),

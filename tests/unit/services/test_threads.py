@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from detlab.errors import StaleAttempt
+from detlab.errors import StaleAttempt, Unavailable
 from detlab_hub.services.base import threads as module
 from detlab_hub.services.base.callers import TaskCaller
 from detlab_hub.services.base.threads import Threads, TooSlow, Workers, user_of
@@ -102,6 +102,22 @@ async def test_what_nobody_needs_any_more_is_not_begun_when_its_turn_comes() -> 
     with pytest.raises(StaleAttempt):
         await second
     assert ran == []
+
+
+async def test_what_comes_while_the_master_stops_is_told_to_come_again(away: Away) -> None:
+    """A request of the last moment is answered as any other outage, not by a traceback."""
+    threads = made(size=1, seconds=None, each=None)
+    running = asyncio.create_task(threads.run("ada", away.ask))
+    await asyncio.sleep(0.05)
+    queued = asyncio.create_task(threads._run("ben", int, "7"))
+    await asyncio.sleep(0.05)
+    threads.close()
+    with pytest.raises(Unavailable, match="the master stops"):
+        await queued
+    with pytest.raises(Unavailable, match="the master stops"):
+        await threads._run("ada", int, "7")
+    away.over.set()
+    await running
 
 
 async def test_what_a_call_raises_is_raised() -> None:

@@ -325,3 +325,12 @@ def test_an_object_waits_on_disk_and_one_that_is_none_is_told_once(
     assert caplog.text.count("what is not logged") == 1
     with pytest.raises(ValueError, match="not logged"):
         make_run("strict", strict=True).log({"what": object()})
+
+
+def test_the_first_metric_of_which_the_best_is_said_measures_the_run(make_run: Callable[..., Run]) -> None:
+    run = make_run()
+    run.define_metric("*", step_metric="epoch", summary="min")
+    run.define_metric("epoch")
+    run.define_metric("acc", summary="last,max", goal=None, hidden=True)
+    run.define_metric("val_loss", goal="minimize")
+    assert [one["values"] for one in records_of(run, "tags")] == [{"detlab.metric": "max acc"}]

@@ -47,6 +47,8 @@ def test_the_newest_lines_are_kept_and_paged() -> None:
     second = recent.page(after=first.last, limit=3)
     assert ([one.id for one in second.items], second.last) == ([7, 8], 8)
     assert recent.page(after=8, limit=3).items == []
+    assert [one.id for one in recent.page(limit=9, search="LINE 5").items] == [6]
+    assert len(recent.page(after=0, limit=9, search="detlab.WEB").items) == 5
 
 
 def test_what_cannot_be_written_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

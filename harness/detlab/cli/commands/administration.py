@@ -12,6 +12,7 @@ import click
 
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
+from detlab.cli.output.failures import OneByOne
 from detlab.cli.output.printing import clean, duration, moment, say, say_json, table
 from detlab.cli.spans import span
 from detlab.client.operations import tasks as task_operations
@@ -104,7 +105,7 @@ def _show_shares(shares: Sequence[UserShareView]) -> None:
     rows = [
         (
             one.pool,
-            one.user,
+            f"{one.user} ({one.group})" if one.group else one.user,
             one.held,
             one.waiting,
             f"{one.share:.1f} of {one.of}",
@@ -113,7 +114,15 @@ def _show_shares(shares: Sequence[UserShareView]) -> None:
         )
         for one in shares
     ]
-    columns = ("Pool", "User", "Held", "Waiting", "Share now", "Slot hours of late", "Half-life")
+    columns = (
+        "Pool",
+        "User (group)" if any(one.group for one in shares) else "User",
+        "Held",
+        "Waiting",
+        "Share now",
+        "Slot hours of late",
+        "Half-life",
+    )
     table(columns, rows, right=columns[2:])
 
 
@@ -218,7 +227,7 @@ def _list_mine(invocation: Invocation) -> None:
 @click.option("--mine", is_flag=True, help="They are your own, which the Hub has made.")
 @json_option
 @pass_invocation
-def revoke(invocation: Invocation, token_ids: tuple[str, ...], mine: bool) -> None:
+def revoke(invocation: Invocation, token_ids: tuple[str, ...], mine: bool) -> int:
     """Revoke tokens immediately. An agent whose key is revoked must be enrolled again (det agent enrol).
 
     \b
@@ -228,13 +237,17 @@ def revoke(invocation: Invocation, token_ids: tuple[str, ...], mine: bool) -> No
     """
     from detlab.client.transport.hub import HubAccounts
 
+    done, each = [], OneByOne("Token", token_ids)
     for token_id in token_ids:
-        if mine:
-            with HubAccounts(invocation.client.address) as hub:
-                hub.revoke_token(hub.name(), token_id)
-        else:
-            invocation.client.session.run(task_operations.revoke_token(token_id))
-        if not invocation.as_json:
-            say(f"Revoked {clean(token_id)}")
+        with each.of(token_id):
+            if mine:
+                with HubAccounts(invocation.client.address) as hub:
+                    hub.revoke_token(hub.name(), token_id)
+            else:
+                invocation.client.session.run(task_operations.revoke_token(token_id))
+            done.append(token_id)
+            if not invocation.as_json:
+                say(f"Revoked {clean(token_id)}")
     if invocation.as_json:
-        say_json({"revoked": list(token_ids)})
+        say_json({"revoked": done})
+    return each.status

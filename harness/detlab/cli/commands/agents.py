@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.output.failures import OneByOne
 from detlab.cli.output.printing import clean, duration, say, say_json
 from detlab.cli.spans import span
 from detlab.client.operations import agents as agent_operations
@@ -108,30 +110,32 @@ def _told(view: AgentView) -> str:
     return f"Agent {view.id}: {words_of(view).partition(', ')[2] or 'enabled'}, {tasks}"
 
 
-def _carry_out(invocation: Invocation, calls: Iterable[Any]) -> None:
-    """Run each call and print the resulting state of its agent."""
-    views = []
-    for call in calls:
-        view = invocation.client.session.run(call)
-        views.append(view)
-        if not invocation.as_json:
-            say(clean(_told(view)))
+def _carry_out(invocation: Invocation, agent_ids: Sequence[str], call: Callable[[str], Any]) -> int:
+    """Do something with each agent, and print its state then; return the exit status."""
+    views, each = [], OneByOne("Agent", agent_ids)
+    for agent_id in agent_ids:
+        with each.of(agent_id):
+            view = invocation.client.session.run(call(agent_id))
+            views.append(view)
+            if not invocation.as_json:
+                say(clean(_told(view)))
     if invocation.as_json:
         say_json(views)
+    return each.status
 
 
 @click.command()
 @_agents
 @json_option
 @pass_invocation
-def enable(invocation: Invocation, agent_ids: tuple[str, ...]) -> None:
+def enable(invocation: Invocation, agent_ids: tuple[str, ...]) -> int:
     """Let agents take new work again (administrators). It ends a drain; tasks that were already asked to stop still do.
 
     \b
     Example:
       det agent enable node-1
     """
-    _carry_out(invocation, (agent_operations.set_agent(name, enabled=True) for name in agent_ids))
+    return _carry_out(invocation, agent_ids, partial(agent_operations.set_agent, enabled=True))
 
 
 @click.command()
@@ -139,7 +143,7 @@ def enable(invocation: Invocation, agent_ids: tuple[str, ...]) -> None:
 @click.option("--drain", "finish", is_flag=True, help="The same as det agent drain --finish.")
 @json_option
 @pass_invocation
-def disable(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool) -> None:
+def disable(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool) -> int:
     """Stop agents from taking new work; running tasks continue (administrators). To empty one: det agent drain.
 
     \b
@@ -147,9 +151,8 @@ def disable(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool) ->
       det agent disable node-1
     """
     if finish:
-        _carry_out(invocation, (agent_operations.drain_agent(name, finish=True) for name in agent_ids))
-    else:
-        _carry_out(invocation, (agent_operations.set_agent(name, enabled=False) for name in agent_ids))
+        return _carry_out(invocation, agent_ids, partial(agent_operations.drain_agent, finish=True))
+    return _carry_out(invocation, agent_ids, partial(agent_operations.set_agent, enabled=False))
 
 
 @click.command()
@@ -160,7 +163,7 @@ def disable(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool) ->
 )
 @json_option
 @pass_invocation
-def drain(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool, deadline: float | None) -> None:
+def drain(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool, deadline: float | None) -> int:
     """Empty agents, so that their machines can be switched off (administrators).
 
     No new work starts. Trials write a checkpoint, stop, and resume on other agents, which does not count as a restart:
@@ -175,22 +178,26 @@ def drain(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool, dead
       det agent drain node-1 node-2 --finish
       det agent list
     """
-    _carry_out(invocation, (agent_operations.drain_agent(name, finish=finish, deadline=deadline) for name in agent_ids))
+    wanted = partial(agent_operations.drain_agent, finish=finish, deadline=deadline)
+    return _carry_out(invocation, agent_ids, wanted)
 
 
 _slot_agent = click.argument("agent_id", metavar="AGENT", type=AgentName())
 _slots = click.argument("slot_ids", metavar="SLOT...", type=SlotName(), nargs=-1, required=True)
 
 
-def _set_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...], *, enabled: bool) -> None:
+def _set_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...], *, enabled: bool) -> int:
+    each, view = OneByOne("Slot", slot_ids), None
     for slot_id in slot_ids:
-        view = invocation.client.session.run(agent_operations.set_slot(agent_id, slot_id, enabled=enabled))
-        slot = next((slot for slot in view.slots if slot.id == slot_id), None)
-        if not invocation.as_json:
-            state = "not offered now" if slot is None else "enabled" if slot.enabled else holder_of(slot)
-            say(clean(f"Slot {slot_id} of agent {agent_id}: {state}"))
+        with each.of(slot_id):
+            view = invocation.client.session.run(agent_operations.set_slot(agent_id, slot_id, enabled=enabled))
+            slot = next((slot for slot in view.slots if slot.id == slot_id), None)
+            if not invocation.as_json:
+                state = "not offered now" if slot is None else "enabled" if slot.enabled else holder_of(slot)
+                say(clean(f"Slot {slot_id} of agent {agent_id}: {state}"))
     if invocation.as_json:
         say_json(view)
+    return each.status
 
 
 @click.command(name="enable")
@@ -198,14 +205,14 @@ def _set_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...],
 @_slots
 @json_option
 @pass_invocation
-def enable_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...]) -> None:
+def enable_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...]) -> int:
     """Enable single slots for new work again (administrators).
 
     \b
     Example:
       det slot enable node-1 cuda3
     """
-    _set_slots(invocation, agent_id, slot_ids, enabled=True)
+    return _set_slots(invocation, agent_id, slot_ids, enabled=True)
 
 
 @click.command(name="disable")
@@ -213,11 +220,11 @@ def enable_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...
 @_slots
 @json_option
 @pass_invocation
-def disable_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...]) -> None:
+def disable_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...]) -> int:
     """Disable single slots, such as a GPU with errors, for new work; a task that holds one keeps it (administrators).
 
     \b
     Example:
       det slot disable node-1 cuda3
     """
-    _set_slots(invocation, agent_id, slot_ids, enabled=False)
+    return _set_slots(invocation, agent_id, slot_ids, enabled=False)

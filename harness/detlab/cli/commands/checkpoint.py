@@ -16,6 +16,7 @@ from detlab.cli.commands.storage.collection import bookmark, each_of, state_of, 
 from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
+from detlab.cli.output.failures import OneByOne
 from detlab.cli.output.printing import clean, counted, facts, moment, say, say_json, size, table
 from detlab.cli.output.progress import bar
 from detlab.client.resources import Checkpoint, Experiment, Trial
@@ -270,7 +271,7 @@ def _show_metadata(invocation: Invocation, item: Checkpoint) -> None:
 @yes_option
 @json_option
 @pass_invocation
-def delete(invocation: Invocation, uuids: tuple[str, ...], now: bool, yes: bool) -> None:
+def delete(invocation: Invocation, uuids: tuple[str, ...], now: bool, yes: bool) -> int:
     """Put checkpoints into the trash: their files go some days later, their records stay.
 
     `det checkpoint undelete` restores them until then. One that is pinned is not deleted, and all that pins it is
@@ -284,16 +285,19 @@ def delete(invocation: Invocation, uuids: tuple[str, ...], now: bool, yes: bool)
     named = each_of(uuids)
     warning = "This cannot be undone." if now else "`det checkpoint undelete` restores them for some days."
     confirmed(f"Delete {counted(len(named), 'checkpoint')}? {warning}", yes=yes)
-    done = []
+    done, each = [], OneByOne("Checkpoint", named)
     for uuid in named:
-        item = invocation.client.get_checkpoint(uuid)
-        item.delete(now=now)
-        done.append(item.view)
-        if not invocation.as_json:
-            until = None if now else item.view.trash_until
-            say(f"Deleted checkpoint {item.uuid}{'' if until is None else f'; can be restored until {moment(until)}'}")
+        with each.of(uuid):
+            item = invocation.client.get_checkpoint(uuid)
+            item.delete(now=now)
+            done.append(item.view)
+            if not invocation.as_json:
+                until = None if now else item.view.trash_until
+                restorable = "" if until is None else f"; can be restored until {moment(until)}"
+                say(f"Deleted checkpoint {item.uuid}{restorable}")
     if invocation.as_json:
         say_json(done)
+    return each.status
 
 
 @checkpoint.command(name="rm")
@@ -302,7 +306,7 @@ def delete(invocation: Invocation, uuids: tuple[str, ...], now: bool, yes: bool)
 @yes_option
 @json_option
 @pass_invocation
-def remove(invocation: Invocation, uuids: tuple[str, ...], globs: tuple[str, ...], yes: bool) -> None:
+def remove(invocation: Invocation, uuids: tuple[str, ...], globs: tuple[str, ...], yes: bool) -> int:
     """Delete the files of checkpoints that match a pattern, at once: they have no trash. This cannot be undone.
 
     `*` and `?` match within a folder, `**` matches folders, too. No trial can start from the checkpoint then.
@@ -315,14 +319,16 @@ def remove(invocation: Invocation, uuids: tuple[str, ...], globs: tuple[str, ...
     named = each_of(uuids)
     question = f"Delete the matching files of {counted(len(named), 'checkpoint')}?"
     confirmed(f"{question} They go at once, without a trash: this cannot be undone.", yes=yes)
-    done = []
+    done, each = [], OneByOne("Checkpoint", named)
     for uuid in named:
-        item = invocation.client.get_checkpoint(uuid)
-        before = len(item.files)
-        item.remove_files(globs)
-        done.append(item.view)
-        if not invocation.as_json:
-            gone = before if item.deleted else before - len(item.files)
-            say(f"Checkpoint {item.uuid}: {counted(gone, 'file')} deleted, {counted(before - gone, 'file')} left")
+        with each.of(uuid):
+            item = invocation.client.get_checkpoint(uuid)
+            before = len(item.files)
+            item.remove_files(globs)
+            done.append(item.view)
+            if not invocation.as_json:
+                gone = before if item.deleted else before - len(item.files)
+                say(f"Checkpoint {item.uuid}: {counted(gone, 'file')} deleted, {counted(before - gone, 'file')} left")
     if invocation.as_json:
         say_json(done)
+    return each.status

@@ -45,7 +45,7 @@ from detlab.cli.output.experiment_progress import (
     progress_line,
     stopped_watching,
 )
-from detlab.cli.output.failures import TIMED_OUT, experiment_card
+from detlab.cli.output.failures import TIMED_OUT, OneByOne, experiment_card
 from detlab.cli.output.logs import LogOptions, log_options, print_experiment_logs
 from detlab.cli.output.printing import (
     Shown,
@@ -676,17 +676,20 @@ def delete(
     experiment_ids = many.ids
     numbers = ", ".join(str(number) for number in experiment_ids)
     confirmed(f"Delete {numbers} with all checkpoints? This cannot be undone.", yes=yes)
-    found = {}
+    gone, found, each = [], {}, OneByOne("Experiment", experiment_ids)
     for number in experiment_ids:
-        left = invocation.client.get_experiment(number).delete(forget_files=forget_files)
-        if left is not None:
-            found[number] = left.model_dump(mode="json")
-        if not invocation.as_json:
-            say(f"Deleted experiment {number}" if left is None else f"Deleting experiment {number}: {clean(left.said)}")
+        with each.of(number):
+            left = invocation.client.get_experiment(number).delete(forget_files=forget_files)
+            if left is None:
+                gone.append(number)
+            else:
+                found[number] = left.model_dump(mode="json")
+            if not invocation.as_json:
+                done = f"Deleted experiment {number}"
+                say(done if left is None else f"Deleting experiment {number}: {clean(left.said)}")
     if invocation.as_json:
-        gone = [number for number in experiment_ids if number not in found]
         say_json({"deleted": gone, **({"left": found} if found else {})})
-    return 0
+    return each.status
 
 
 @experiment.command(name="delete-tb-files")
@@ -694,7 +697,7 @@ def delete(
 @yes_option
 @json_option
 @pass_invocation
-def delete_tb_files(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool) -> None:
+def delete_tb_files(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool) -> int:
     """Delete the TensorBoard event files of ended experiments; metrics, checkpoints and all else stay.
 
     \b
@@ -703,15 +706,17 @@ def delete_tb_files(invocation: Invocation, experiment_ids: tuple[int, ...], yes
     """
     numbers = ", ".join(str(number) for number in experiment_ids)
     confirmed(f"Delete the event files of {numbers}? This cannot be undone.", yes=yes)
-    found = {}
+    found, each = {}, OneByOne("Experiment", experiment_ids)
     for number in experiment_ids:
-        left = invocation.client.get_experiment(number).delete_tensorboard_files()
-        found[number] = None if left is None else left.model_dump(mode="json")
-        if not invocation.as_json:
-            what = f"Event files of experiment {number}"
-            say(f"{what}: gone" if left is None else f"{what}: {clean(left.said)}")
+        with each.of(number):
+            left = invocation.client.get_experiment(number).delete_tensorboard_files()
+            found[number] = None if left is None else left.model_dump(mode="json")
+            if not invocation.as_json:
+                what = f"Event files of experiment {number}"
+                say(f"{what}: gone" if left is None else f"{what}: {clean(left.said)}")
     if invocation.as_json:
         say_json(found)
+    return each.status
 
 
 @experiment.command()

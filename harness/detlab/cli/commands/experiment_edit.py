@@ -13,6 +13,7 @@ from detlab.cli.commands.log_retention import set_group
 from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
+from detlab.cli.output.failures import OneByOne
 from detlab.cli.output.printing import clean, note, say, say_json
 from detlab.client.resources import Experiment
 from detlab.pasted import word
@@ -102,7 +103,8 @@ def acting(
 ) -> click.Command:
     """Make a command that does the same with experiments.
 
-    Single ids are done one after the other; ranges, and what fulfils a filter, by `act_on_many`.
+    Single ids are done one after the other, whatever is refused for some; ranges, and what fulfils a filter, by
+    `act_on_many`.
 
     Args:
         name: Of the command.
@@ -128,20 +130,22 @@ def acting(
         if not many.plain:
             return act_on_many(invocation, name, many)
         views, changed = [], []
+        each = OneByOne("Experiment", many.ids)
         for number in many.ids:
-            item = invocation.client.get_experiment(number)
-            before = now(item)
-            act(item)
-            views.append(item.view)
-            same = bool(undo) and now(item) == before
-            changed += [] if same else [number]
-            if not invocation.as_json:
-                say(f"Experiment {number}: {now(item)}{' before' if same else ''}")
+            with each.of(number):
+                item = invocation.client.get_experiment(number)
+                before = now(item)
+                act(item)
+                views.append(item.view)
+                same = bool(undo) and now(item) == before
+                changed += [] if same else [number]
+                if not invocation.as_json:
+                    say(f"Experiment {number}: {now(item)}{' before' if same else ''}")
         if invocation.as_json:
             say_json(views)
         elif undo and changed:
             note(f"→ undo: det experiment {undo} {spec_of(changed)}")
-        return 0
+        return each.status
 
     return command
 

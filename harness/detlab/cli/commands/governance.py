@@ -16,6 +16,7 @@ import click
 from detlab.cli.commands.registry.ablate import ablate
 from detlab.cli.commands.registry.evidence import keys, verify, who
 from detlab.cli.commands.registry.replay import replay
+from detlab.cli.commands.registry.withdrawing import sources, withdraw
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.printing import table
 from detlab.errors import DetlabError
@@ -212,5 +213,5 @@ def _one_of(value: Any) -> Any:
     return value.get("base", 10) ** least if value["type"] == "log" and isinstance(least, int | float) else least
 
 
-for one in (ablate, keys, replay, verify, who):
+for one in (ablate, keys, replay, sources, verify, who, withdraw):
     governance.add_command(one)

@@ -32,8 +32,8 @@ from detlab.schemas.expconf import errors_of, load_yaml
 from detlab.schemas.wire import Asked, JournalEntry, Outcome, ReplayedSearch, ReplayedTrial
 
 COMMANDS = {"search": "Searches: extend, add points, retry, replay."}
-OWN_BEST = "Best of trial"
-"""A column of `replay`: the best of all trials is the best so far, here as in the figures."""
+SEEN = ("Best seen", "Reports seen")
+"""Columns of `replay`: of what a search was told of a trial; one with rungs sees one report at each."""
 
 _LONG = ("type", "author", "request_id", "points", "operations")
 
@@ -202,7 +202,7 @@ def bounds(invocation: Invocation, experiment_id: int, file: Path) -> None:
     _steer(
         invocation,
         experiment_id,
-        "further trials have the new bounds; those that are made already keep theirs",
+        "further trials have the new bounds; those that wait for slots or have begun keep theirs",
         lambda item: item.edit_bounds(block),
     )
 
@@ -401,8 +401,9 @@ def _together(kind: str, names: list[str]) -> str:
 def replay(invocation: Invocation, experiment_id: int, at: int | None) -> None:
     """Compute the state of a search at one of its events, and show why trials were stopped.
 
-    It also shows the best trial and the remaining budgets at that event. The master replays the search's journal;
-    nothing is changed.
+    It also shows the best trial and the remaining budgets at that event. "Best seen" is the best of the reports that
+    the search has seen: one with rungs sees one at each, so a trial's own best may be better (det e list-trials). The
+    master replays the search's journal; nothing is changed.
 
     \b
     Examples:
@@ -421,9 +422,9 @@ def replay(invocation: Invocation, experiment_id: int, at: int | None) -> None:
         say(f"Budget: {budgets_left(found.budgets)}")
     if found.trials:
         cloned = any(one.parent for one in found.trials)
-        columns = ("Trial", *(("Parent",) if cloned else ()), "State", OWN_BEST, "Reports", "Why", "Hyperparameters")
+        columns = ("Trial", *(("Parent",) if cloned else ()), "State", *SEEN, "Why", "Hyperparameters")
         rows = [_trial(one, cloned=cloned) for one in found.trials]
-        table(columns, rows, right=("Trial", "Parent", OWN_BEST, "Reports"))
+        table(columns, rows, right=("Trial", "Parent", *SEEN))
 
 
 def _summary(found: ReplayedSearch) -> str:

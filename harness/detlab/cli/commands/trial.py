@@ -15,7 +15,7 @@ from detlab.cli.commands.master.support import trial_bundle
 from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.failures import failure_card
+from detlab.cli.output.failures import OneByOne, failure_card
 from detlab.cli.output.logs import LogOptions, log_options, print_trial_logs
 from detlab.cli.output.printing import clean, facts, moment, say, say_json, show, table
 from detlab.cli.output.trial_metrics import metric_option
@@ -186,22 +186,24 @@ def logs(invocation: Invocation, trial_id: int, options: LogOptions) -> int:
 @click.argument("trial_ids", metavar="ID...", type=int, nargs=-1, required=True)
 @json_option
 @pass_invocation
-def kill(invocation: Invocation, trial_ids: tuple[int, ...]) -> None:
+def kill(invocation: Invocation, trial_ids: tuple[int, ...]) -> int:
     """Kill trials immediately; their experiments continue.
 
     \b
     Example:
       det trial kill 31
     """
-    views = []
+    views, each = [], OneByOne("Trial", trial_ids)
     for number in trial_ids:
-        item = invocation.client.get_trial(number)
-        item.kill()
-        views.append(item.view)
-        if not invocation.as_json:
-            say(f"Trial {number}: {item.view.display_state or item.state.value}")
+        with each.of(number):
+            item = invocation.client.get_trial(number)
+            item.kill()
+            views.append(item.view)
+            if not invocation.as_json:
+                say(f"Trial {number}: {item.view.display_state or item.state.value}")
     if invocation.as_json:
         say_json(views)
+    return each.status
 
 
 @trial.command()

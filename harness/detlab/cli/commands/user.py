@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
-from detlab.cli.loading import LazyGroup
+from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.output.printing import Shown, clean, facts, moment, note, say, say_json, table
 from detlab.errors import DetlabError
 
@@ -22,14 +22,19 @@ if TYPE_CHECKING:
 COMMANDS = {
     "login": "Log in: store the token of a cluster.",
     "logout": "Log out: delete the stored token of a cluster.",
-    "user": "Users: whoami; list, create, edit, remove (administrators).",
+    "user": "Users: whoami, settings; list, create, edit, remove (administrators).",
     "version": "Show the versions of this client and of the master.",
 }
 
 MOST_TOKEN = 10_000
 
 
-@click.group(cls=LazyGroup, short={"ls": "list"})
+_SETTINGS = Lazy(
+    "Your own settings: colours, times, notifications.", "detlab.cli.commands.notify.user_settings:settings"
+)
+
+
+@click.group(cls=LazyGroup, lazy={"settings": _SETTINGS}, short={"ls": "list"})
 def user() -> None:
     """Users. The Hub has them: these commands ask it, with your own token.
 
@@ -37,6 +42,7 @@ def user() -> None:
     Examples:
       det user whoami
       det user create ada
+      det user settings set time_zone Europe/Berlin
     """
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
 
 from detlab.cli.output.printing import clean, note, say_json
-from detlab.errors import ApiError, ConfigError, DetlabError, Problem, ResourcesError
+from detlab.errors import ApiError, AuthError, ConfigError, DetlabError, Problem, ResourcesError, Unavailable
 from detlab.schemas.wire import ErrorView, ExperimentState, ExperimentView, FailureView, ProblemView, TrialState
 
 FAILURE = 1
@@ -43,6 +45,36 @@ def show(error: Exception, *, as_json: bool = False) -> int:
         for line in _block(error):
             note(line)
     return status
+
+
+class OneByOne:
+    """The same with several things: what the master refuses for one is said for it, and the others are done.
+
+    Args:
+        what: What they are, such as "Experiment".
+        named: All that were named; of a single one the error is raised as it is.
+    """
+
+    def __init__(self, what: str, named: Sized) -> None:
+        self._what, self._single = what, len(named) == 1
+        self.failed = 0
+
+    @contextmanager
+    def of(self, name: object) -> Iterator[None]:
+        """Do it with one of them."""
+        try:
+            yield
+        except ApiError as error:
+            if self._single or isinstance(error, AuthError | Unavailable):
+                raise
+            self.failed += 1
+            hint = f" ({error.hint})" if error.hint else ""
+            note(clean(f"{self._what} {name}: {error.message}{hint}"))
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        return FAILURE if self.failed else 0
 
 
 def _problems(error: Exception) -> list[Problem]:

@@ -22,6 +22,7 @@ _NAME = (
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 _NO_SECRET = re.compile(r"_(?:file|files|path|dir|certificate|count|limit|ttl|expires|id|at)$", re.IGNORECASE)
 """Names that end so say where a secret is, or until when it counts, and are none."""
+_NO_VALUES = frozenset({MASK, "", "null", "None", "true", "false"})
 _ALL_BELOW = frozenset({"secrets", "registry_auth"})
 """All that is below these keys is secret."""
 _ASSIGNED = re.compile(
@@ -29,6 +30,13 @@ _ASSIGNED = re.compile(
     r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\S+)""",
     re.IGNORECASE,
 )
+_OPTION = re.compile(rf"-{{1,2}}[\w.-]{{0,64}}{_NAME}[\w-]{{0,64}}|-p", re.IGNORECASE)
+"""An option of a command that is given a secret; `-p` is also that of ports, which are left."""
+_GIVEN = re.compile(
+    rf"""((?<![\w-])(?:{_OPTION.pattern})["']?,?\s+)("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[^\s-]\S*)""",
+    re.IGNORECASE,
+)
+_PORT = re.compile(r"\d{1,5}(?::\d{1,5})*")
 _IN_URL = re.compile(r"(?<=://)([^/@\s:]{0,200}):?([^/@\s]{0,500})(?=@)")
 _FORMS = (
     (re.compile(r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?(?:-----END \1-----|\Z)", re.DOTALL), MASK),
@@ -70,7 +78,10 @@ class Redactor:
                 for key, item in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self.value(item, name, secret=secret) for item in value]
+            options = [None, *value]
+            return [
+                self.value(item, name, secret=secret or _is_given(options[at], item)) for at, item in enumerate(value)
+            ]
         if value is None or isinstance(value, bool):
             return value
         if secret or is_secret_name(name):
@@ -89,7 +100,7 @@ class Redactor:
         text = _IN_URL.sub(self._mask_user, text)
         for form, mask in _FORMS:
             text = form.sub(mask, text)
-        return _ASSIGNED.sub(_masked, text)
+        return _GIVEN.sub(_masked, _ASSIGNED.sub(_masked, text))
 
     def _mask_user(self, found: re.Match[str]) -> str:
         """Mask who is named in a URL, and look for the password elsewhere too."""
@@ -111,10 +122,22 @@ def is_secret_name(name: str) -> bool:
     return name in SECRET_KEYS or _SECRET_NAME.search(name) is not None
 
 
+def _is_given(option: Any, value: Any) -> bool:
+    """Whether a word of a command is the secret that the word before it asks for."""
+    if not (isinstance(option, str) and isinstance(value, str)) or value.startswith("-"):
+        return False
+    return _OPTION.fullmatch(option) is not None and not _is_plain(option, value)
+
+
+def _is_plain(name: str, value: str) -> bool:
+    """Whether a value is none that is worth a mask."""
+    port = name == "-p" and _PORT.fullmatch(value) is not None
+    return port or _NO_SECRET.search(name.replace("-", "_")) is not None or value in _NO_VALUES
+
+
 def _masked(found: re.Match[str]) -> str:
     name, value = found[1], found[2]
-    plain = re.split(r"[\"'\s=:]", name, maxsplit=1)[0]
-    if _NO_SECRET.search(plain) or value.strip("\"'") in {MASK, "", "null", "None", "true", "false"}:
+    if _is_plain(re.split(r"[\"'\s=:]", name, maxsplit=1)[0], value.strip("\"'")):
         return found[0]
     quote = value[0] if value[0] in "\"'" else ""
     return f"{name}{quote}{MASK}{quote}"

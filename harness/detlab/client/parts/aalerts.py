@@ -8,7 +8,7 @@ from detlab.client.operations.notify import alerts, emails, webhooks
 from detlab.client.transport.session import AsyncSession
 from detlab.schemas.wire.notify.alerts import AlertRuleView, AlertView, RuleKind
 from detlab.schemas.wire.notify.emails import EmailView
-from detlab.schemas.wire.notify.webhooks import WebhookCallView, WebhookFormat, WebhookView
+from detlab.schemas.wire.notify.webhooks import HookTrigger, WebhookCallView, WebhookFormat, WebhookView
 
 
 class AsyncAlertCalls:
@@ -16,14 +16,17 @@ class AsyncAlertCalls:
 
     session: AsyncSession
 
-    async def list_alerts(self, *, unread: bool = False, limit: int | None = 100) -> list[AlertView]:
+    async def list_alerts(
+        self, *, unread: bool = False, limit: int | None = 100, all_channels: bool = False
+    ) -> list[AlertView]:
         """Return what you were told, the newest first; of runs that you may not read any more nothing.
 
         Args:
             unread: Only what you have not marked as read.
             limit: Return at most this many; None: all.
+            all_channels: With those of rules without the bell, which were sent by webhook or e-mail alone.
         """
-        return await self.session.run(alerts.alerts(limit, unread=unread))
+        return await self.session.run(alerts.alerts(limit, unread=unread, all_channels=all_channels))
 
     async def read_alerts(self, ids: Collection[int] = (), *, upto: int | None = None) -> int:
         """Mark alerts as read, some or all up to one; return how many are left, counted up to 100."""
@@ -39,6 +42,7 @@ class AsyncAlertCalls:
         kind: RuleKind,
         amount: float | None = None,
         *,
+        pattern: str = "",
         experiment: int | None = None,
         workspace: str | int | None = None,
         project: str | int | None = None,
@@ -50,9 +54,10 @@ class AsyncAlertCalls:
 
         Args:
             kind: `completed`, `failed`, `improved` (by so many percent), `plateau` (so many validations without a
-                better value), `waiting` (nothing has run for so many seconds), `budget` (so many percent are used) or
-                `alert` (the code has called `alert`).
+                better value), `waiting` (nothing has run for so many seconds), `budget` (so many percent are used),
+                `alert` (the code has called `alert`) or `log` (a trial has printed a line that fits).
             amount: That number; None: 1 %, 20, 3600 s, 80 %.
+            pattern: Of `log`: a regular expression in RE2's syntax.
             experiment: Only this one.
             workspace: Only what lies there: its name, `OWNER/NAME` or id.
             project: Only what lies in this project of it, or of your personal one. None of the three: all of your own.
@@ -66,7 +71,7 @@ class AsyncAlertCalls:
         """
         where = {"workspace": _text(workspace), "project": _text(project), "experiment_id": experiment}
         return await self.session.run(
-            alerts.set_alert_rule(kind, amount, bell=bell, webhook=webhook, email=email, **where)
+            alerts.set_alert_rule(kind, amount, pattern=pattern, bell=bell, webhook=webhook, email=email, **where)
         )
 
     async def remove_alert_rule(self, rule: int) -> AlertRuleView:
@@ -115,7 +120,7 @@ class AsyncAlertCalls:
         url: str,
         *,
         format: WebhookFormat = "default",  # noqa: A002  (its name in requests)
-        triggers: Collection[RuleKind] = (),
+        triggers: Collection[HookTrigger] = (),
         workspace: str | int | None = None,
         project: str | int | None = None,
     ) -> WebhookView:

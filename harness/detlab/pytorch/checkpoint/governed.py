@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detlab import core
@@ -12,9 +13,14 @@ from detlab.core.checkpoint import evidence
 from detlab.errors import CheckpointError, CheckpointMissing, DetlabError
 from detlab.governance import GovernanceError, Refusal
 from detlab.governance.attestation import enforced, loaded_code
+from detlab.pytorch.checkpoint.files import read_state
 from detlab.pytorch.checkpoint.manager import RestoredCheckpoint
+from detlab.pytorch.checkpoint.matching import as_named
 from detlab.pytorch.governance.preflight import PreflightResult
+from detlab.pytorch.governance.profiles import STATE as PROBES
+from detlab.pytorch.governance.profiles import ModelProbe, probes_in
 from detlab.pytorch.governance.trial import missing_state
+from detlab.pytorch.parallel.unwrapping import bare
 from detlab.schemas.wire.governance.attestation import PreflightReport
 from detlab.schemas.wire.governance.evidence import RefusalView
 
@@ -54,6 +60,8 @@ def admit(core_context: core.Context, context: PyTorchTrialContext, restored: Re
     if restored is not None:
         context._refuse_checkpoint(found, restored.uuid)
         recorder.resume(restored.uuid, restored.progress.steps_completed)
+        if context._probes is not None and restored.same_trial:
+            context._probes.resume(restored.tree.get(PROBES))
 
 
 def _report(told: Sequence[tuple[str, PreflightResult]]) -> PreflightReport:
@@ -72,14 +80,39 @@ def _report(told: Sequence[tuple[str, PreflightResult]]) -> PreflightReport:
 def _verdict(core_context: core.Context, context: PyTorchTrialContext, restored: RestoredCheckpoint) -> list[Refusal]:
     assert context._governed is not None  # `admit` has looked
     assert context._recorder is not None
+    found = missing_state(restored.tree, context) if restored.same_trial else []
+    listed = zip(context.models, restored.tree.get("models_state_dict") or [], strict=False)
+    states = [as_named(bare(model), state) for model, state in listed]
+    metadata = core_context.checkpoint.get_metadata(restored.uuid)
+    found += context._profile_problems(metadata, restored.tree.get(PROBES), states)
     return evidence.verify(
         core_context.checkpoint,
         restored.uuid,
         s_hash=context._governed.plan.s_hash,
         roster=context._recorder.roster,
         damaged=restored.damaged,
-        found=missing_state(restored.tree, context) if restored.same_trial else (),
+        found=found,
     )
+
+
+def load_probe(path: str | Path, model: int = 0) -> ModelProbe:
+    """Return the probe that a checkpoint keeps of one of its models; nothing is unpickled.
+
+    Args:
+        path: Folder of the checkpoint, as of `det checkpoint download`.
+        model: Which of the trial's models.
+
+    Raises:
+        CheckpointError: It keeps none, or cannot be read.
+    """
+    kept = read_state(Path(path), allow_pickle=False, only=(PROBES,)).get(PROBES)
+    found = next((one for one in probes_in(kept) if one.model == model), None)
+    if found is None:
+        raise CheckpointError(
+            f"{path} keeps no probe of model {model}",
+            hint="a trial under a policy keeps one if its config has `governance: {profile: {}}`",
+        )
+    return found
 
 
 @contextlib.contextmanager

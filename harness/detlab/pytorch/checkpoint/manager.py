@@ -355,6 +355,7 @@ class Checkpointing:
             "models_state_dict": shard.models,
             "optimizers_state_dict": shard.optimizers,
             **context._optimizer_names(),
+            **context._probe_state(),
             "lr_schedulers_state_dict": context._schedulers_state(),
             "scaler_state_dict": context._scaler_state(),
             "callbacks": self._callbacks.state(),

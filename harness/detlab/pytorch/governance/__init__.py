@@ -14,5 +14,6 @@ What a policy says and what is refused before training is `detlab.governance`, w
 from detlab.pytorch.governance.gates import ClipNorm
 from detlab.pytorch.governance.governed import Governed, parameters_of_models
 from detlab.pytorch.governance.planting import Canaries
+from detlab.pytorch.governance.profiles import ModelProbe
 
-__all__ = ["Canaries", "ClipNorm", "Governed", "parameters_of_models"]
+__all__ = ["Canaries", "ClipNorm", "Governed", "ModelProbe", "parameters_of_models"]

@@ -61,6 +61,9 @@ class LayerRoute:
         self.dense: tuple[str, ...] = ()
         if not compiling:
             self.dense = tuple(name for name, place in names.items() if router.without_zeros(place.column))
+        self.plain = tuple(name for name in self.dense if router.without_factors(names[name].column))
+        """Parameters for which all samples of the batch have the factor 1: their gradients are those of a stock layer,
+        bit by bit."""
         self.together = len({place.column for place in names.values()}) == 1
         """Whether all parameters of the layer have the same factors."""
 
@@ -84,11 +87,13 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
         x, weight, s_weight, s_bias = ctx.saved_tensors
-        needs, (dense_names, together) = ctx.needs_input_grad, ctx.how
+        needs, (dense_names, plain_names, together) = ctx.needs_input_grad, ctx.how
         whole: dict[str, Any] = {}  # what weight and bias may share
 
         def gradient(name: str, scale: Any, part: Part = _all) -> Any:
             dense, key = part is _all and name in dense_names, "both" if together else name
+            if dense:  # no row is closed: the narrower operand is scaled, and no other is copied
+                return _dense_gradient(name, g, x, None if name in plain_names else scale)
             routed = whole.get(key) if part is _all else None
             if routed is None:
                 routed = scaled(part(g), scale, dense=dense).reshape(-1, g.shape[-1])
@@ -104,6 +109,23 @@ class _Linear(torch.autograd.Function):
         }
         _finish(ctx, g, found, gradient)
         return g @ weight if needs[0] else None, found["weight"], found["bias"], None, None, None, None
+
+
+def _dense_gradient(name: str, g: Any, x: Any, scale: Any) -> Any:
+    """Return a linear layer's gradient where no factor is zero; g is [batch, ..., out], x is [batch, ..., in].
+
+    Without `scale` all factors are 1.
+    """
+    rows, inputs = g.reshape(-1, g.shape[-1]), x.reshape(-1, x.shape[-1])
+    if name == "bias":
+        if scale is None:
+            return rows.sum(0)
+        return _beside(scale, g).to(g.dtype).expand(*g.shape[:-1], 1).reshape(-1) @ rows
+    if scale is None:
+        return rows.t() @ inputs
+    if x.shape[-1] < g.shape[-1]:
+        return rows.t() @ scaled(x, scale, dense=True).reshape(inputs.shape)
+    return scaled(g, scale, dense=True).reshape(rows.shape).t() @ inputs
 
 
 class _Conv(torch.autograd.Function):
@@ -168,21 +190,30 @@ class _LayerNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Any, weight: Any, bias: Any, s_weight: Any, s_bias: Any, how: Any, watch: Any) -> Any:
-        shape, eps = how
+        shape, eps, *rest = how
         y, mean, rstd = aten.native_layer_norm(x, shape, weight, bias, eps)
         ctx.save_for_backward(x, weight, bias, mean, rstd, s_weight, s_bias)
-        ctx.shape, ctx.watch = shape, watch
+        ctx.shape, ctx.how, ctx.watch = shape, rest, watch
         return y
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
         x, weight, bias, mean, rstd, s_weight, s_bias = ctx.saved_tensors
-        needs, back = ctx.needs_input_grad, aten.native_layer_norm_backward
+        needs, back, (dense_names, together) = ctx.needs_input_grad, aten.native_layer_norm_backward, ctx.how
+        whole: list[Any] = []  # what one pass gives for weight and bias
 
         def gradient(name: str, scale: Any, part: Part = _all) -> Any:
-            x_mean_rstd = [kept(part(one), scale) for one in (x, mean, rstd)]
-            parts = scaled(part(g), scale), x_mean_rstd[0], ctx.shape, *x_mean_rstd[1:], weight, bias
-            return back(*parts, [False, name == "weight", name == "bias"])[1 if name == "weight" else 2]
+            place, both = (1 if name == "weight" else 2), part is _all and together and needs[1] and needs[2]
+            if not (both and whole):
+                dense = part is _all and name in dense_names
+                x_mean_rstd = [kept(part(one), scale, dense=dense) for one in (x, mean, rstd)]
+                routed = scaled(part(g), scale, dense=dense)
+                want = [False, both or name == "weight", both or name == "bias"]
+                found = back(routed, x_mean_rstd[0], ctx.shape, *x_mean_rstd[1:], weight, bias, want)
+                if not both:
+                    return found[place]
+                whole.extend(found)
+            return whole[place]
 
         found = {
             "weight": gradient("weight", s_weight) if needs[1] else None,
@@ -236,7 +267,7 @@ def _in_autocast(x: Any, *parameters: Any) -> list[Any]:
 
 def _linear(layer: Any, x: Any, route: LayerRoute) -> Any:
     x, weight, bias = _in_autocast(x, layer.weight, layer.bias)
-    how = (route.dense, route.together)
+    how = (route.dense, route.plain, route.together)
     return _Linear.apply(x, weight, bias, route.weight, route.bias, how, route.watch)
 
 
@@ -257,7 +288,7 @@ def _embedding(layer: Any, x: Any, route: LayerRoute) -> Any:
 
 
 def _layer_norm(layer: Any, x: Any, route: LayerRoute) -> Any:
-    how = (list(layer.normalized_shape), layer.eps)
+    how = (list(layer.normalized_shape), layer.eps, route.dense, route.together)
     x = x.to(layer.weight.dtype)
     return _LayerNorm.apply(x, layer.weight, layer.bias, route.weight, route.bias, how, route.watch)
 

@@ -67,6 +67,7 @@ class Router:
         self.watch: Any = None
         self.serving: str | None = None
         self._without_zeros: list[bool] = []
+        self._all_ones: list[bool] = []
         self._scales: Any = None
         self._unknown = float("nan")
 
@@ -92,7 +93,7 @@ class Router:
         self.lent = nobody
         self.rows = None
         self._scales = None
-        self._without_zeros = []
+        self._without_zeros = self._all_ones = []
         self._unknown = 0.0 if nobody else float("nan")
         if rows is not None:
             self._set(rows)
@@ -113,7 +114,7 @@ class Router:
         """End a batch: a forward pass in training mode is an error until the next one begins."""
         self.open = False
         self.rows = self.watch = self._scales = None
-        self._without_zeros = []
+        self._without_zeros = self._all_ones = []
 
     def _set(self, rows: Sequence[int]) -> None:
         self.rows = torch.tensor(rows, dtype=torch.long, device=self.device)
@@ -122,10 +123,17 @@ class Router:
         self._without_zeros = [
             self.nobody not in present and all(column[row] != 0 for row in present) for column in self.distinct
         ]
+        self._all_ones = [
+            self.nobody not in present and all(column[row] == 1 for row in present) for column in self.distinct
+        ]
 
     def without_zeros(self, column: int) -> bool:
         """Return whether it is known that no sample of the batch has the factor zero: then no row has to be masked."""
         return bool(self._without_zeros) and self._without_zeros[column]
+
+    def without_factors(self, column: int) -> bool:
+        """Return whether it is known that all samples of the batch have the factor one."""
+        return bool(self._all_ones) and self._all_ones[column]
 
     def scales(self, column: int, batch: int) -> Any:
         """Return the factors of the batch's samples for a distinct column, of shape [batch].

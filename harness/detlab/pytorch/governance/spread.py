@@ -44,6 +44,11 @@ class LayerSpread:
 
         return take
 
+    def figures(self) -> dict[str, tuple[float, float]]:
+        """Return the root mean square and the effective dimension of each layer that gave a row for each sample."""
+        rows = {name: torch.cat(parts).double() for name, parts in self._seen.items()}
+        return {name: (float(one.square().mean().sqrt()), effective_dimension(one)) for name, one in rows.items()}
+
     def report(self) -> dict[str, Any]:
         """Return the effective dimension of each layer that gave a row for each sample."""
         found = {name: effective_dimension(torch.cat(parts)) for name, parts in self._seen.items()}

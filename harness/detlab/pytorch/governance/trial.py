@@ -17,10 +17,13 @@ from detlab.pytorch.governance.governed import Governed, parameters_of_models
 from detlab.pytorch.governance.planting import Canaries, LossesRead, numbers_of
 from detlab.pytorch.governance.private import PrivateTraining
 from detlab.pytorch.governance.private_data import drawn_from, shape_problems
+from detlab.pytorch.governance.profiles import STATE as PROBES
+from detlab.pytorch.governance.profiles import ProbeKeeper, problems_of
 from detlab.pytorch.governance.recording import SegmentRecorder, roster_of
 from detlab.pytorch.governance.spread import MOST_SAMPLES, LayerSpread
 from detlab.pytorch.parallel.unwrapping import bare
 from detlab.pytorch.units import Due, Epoch
+from detlab.schemas.wire.governance.evidence import METADATA_KEY, RecordedProfile
 
 
 def governed_by(config: Mapping[str, Any] | None, models: Sequence[Any]) -> Governed | None:
@@ -54,6 +57,7 @@ class GovernedTrial:
         self._governed: Governed | None = None
         self._source_of: Any = None
         self._recorder: SegmentRecorder | None = None
+        self._probes: ProbeKeeper | None = None
 
     def current_sources(self) -> list[str | None] | None:
         """Return the source of each sample in this rank's batch; None if the data set does not say it.
@@ -87,6 +91,8 @@ class GovernedTrial:
         """Train under a policy from now on."""
         self._governed = governed
         self._recorder = None if governed is None else SegmentRecorder(governed.plan)
+        asked = None if governed is None else governed.plan.policy.profile
+        self._probes = None if asked is None else ProbeKeeper(asked.samples, asked.rtol)
 
     def _optimizer_names(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of which optimizer has which parameters; nothing without a policy."""
@@ -233,6 +239,31 @@ class GovernedTrial:
             self._sample_ids, self._reads_losses = before, False
         raise GovernanceError.of("CANARY", "train_batch() did not call context.backward(losses), so they are unknown")
 
+    # --- profiles
+
+    def _probing(self) -> contextlib.AbstractContextManager[None]:
+        """Take a probe of each model in a validation, if the policy asks for profiles and there is none yet."""
+        return contextlib.nullcontext() if self._probes is None else self._probes.watching(self.models)
+
+    @property
+    def _wants_probe(self) -> bool:
+        """Whether a checkpoint is to have profiles, and nothing was validated yet."""
+        return self._probes is not None and not self._probes.looked
+
+    def _probe_state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of probes; nothing if the policy asks for no profiles."""
+        return {} if self._probes is None else {PROBES: self._probes.state()}
+
+    def _profile_problems(
+        self, metadata: Mapping[str, Any], kept: Any, states: Sequence[Mapping[str, Any]]
+    ) -> list[Refusal]:
+        """Return PROFILE for a checkpoint whose weights are not those that were measured."""
+        segment = metadata.get(METADATA_KEY)
+        said = segment.get("profile") if isinstance(segment, Mapping) else None
+        if said is None:
+            return []
+        return problems_of(RecordedProfile.model_validate(said), kept, self.models, states)
+
     def _governed_segment(self, distributed: Any, step: int, saved: Sequence[str]) -> dict[str, Any] | None:
         """Return what was trained since the last checkpoint, on the chief; all ranks call it when one is taken."""
         if self._recorder is None or self._governed is None:
@@ -242,6 +273,8 @@ class GovernedTrial:
         segment = None if orders is None else self._recorder.segment(step, counts, orders, saved, self.device)
         if segment is not None and self._private is not None:
             segment["privacy"] = self._private.spent().model_dump(mode="json")
+        if segment is not None and self._probes is not None:
+            segment["profile"] = self._probes.record(self.models)
         self._recorder.taken(step, counts)
         return segment
 

@@ -18,7 +18,7 @@ from detlab.core import DistributedContext
 from detlab.core.distributed.channel import DistributedError
 from detlab.errors import InvalidHP
 from detlab.info import TASK_DIR_VARIABLE, ClusterInfo
-from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.errors import TrainerError, WorldSizeError
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
 _MEETING = ("MASTER_ADDR", "MASTER_PORT")
@@ -54,7 +54,7 @@ class _Launched:
         """Return what torchrun's variables say; None for a process that no launcher started.
 
         Raises:
-            TrainerError: Some are missing or not numbers.
+            WorldSizeError: Some are missing or not numbers.
         """
         env = os.environ
         if "RANK" not in env or "LOCAL_WORLD_SIZE" not in env:
@@ -62,7 +62,7 @@ class _Launched:
         problems = [f"{name} is not set" for name in (*_VARIABLES, *_MEETING) if name not in env]
         problems += [f"{name} is {env[name]!r}" for name in _VARIABLES if name in env and not env[name].isdecimal()]
         if problems:
-            raise TrainerError.of("the launcher's environment variables cannot be used:", problems, hint=_START)
+            raise WorldSizeError.of("the launcher's environment variables cannot be used:", problems, hint=_START)
         return cls(*(int(env[name]) for name in _VARIABLES))
 
     def messages(self, timeout: float) -> DistributedContext:
@@ -92,7 +92,7 @@ def connect(info: ClusterInfo | None, given: DistributedContext | None, timeout:
         The ranks, or None for a process that is alone.
 
     Raises:
-        TrainerError: The number of processes is not that of the slots, or two sources disagree on it; with all numbers.
+        WorldSizeError: The processes are not those of the slots, or two sources disagree on them; with all numbers.
         DistributedError: A rank did not appear.
     """
     if not timeout > 0:
@@ -105,7 +105,7 @@ def connect(info: ClusterInfo | None, given: DistributedContext | None, timeout:
     if launched is not None:
         _join(info, launched, timeout)
     elif given is not None and given.size > 1 and not _is_initialized():
-        raise TrainerError(
+        raise WorldSizeError(
             f"pytorch.init(distributed=…) has {given.size} ranks, but torch.distributed is not set up", hint=_START
         )
     if given is not None:
@@ -155,7 +155,7 @@ def _check_sizes(info: ClusterInfo | None, given: DistributedContext | None, lau
     if _is_initialized():
         found["torch.distributed is initialised with {} process(es)"] = dist.get_world_size()
     if slots > 1 and not found:
-        raise TrainerError(
+        raise WorldSizeError(
             f"this task has {slots} slots, and only one process was started",
             hint=f"{_START}; or ask for resources.slots_per_trial: 1",
         )
@@ -167,7 +167,7 @@ def _check_sizes(info: ClusterInfo | None, given: DistributedContext | None, lau
             hint += f", without --nproc_per_node, or set resources.slots_per_trial to another number than {slots}"
         if info is not None and len(info.container_addrs) > 1:
             hint += f"; this trial has slots on {len(info.container_addrs)} nodes: {_ONE_NODE}"
-        raise TrainerError.of(
+        raise WorldSizeError.of(
             "wrong world size: the number of processes is not clear:",
             [text.format(number) for text, number in found.items()],
             hint=hint,

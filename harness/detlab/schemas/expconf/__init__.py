@@ -67,7 +67,7 @@ from detlab.schemas.expconf.checks.unsupported import unsupported_keys
 from detlab.schemas.expconf.entrypoints import command_of
 from detlab.schemas.expconf.raw.loading import load_yaml
 from detlab.schemas.expconf.raw.merging import merge
-from detlab.schemas.expconf.resolving import resolve, to_dict
+from detlab.schemas.expconf.resolving import resolve, to_dict, without_defaults
 
 __all__ = [
     "ASHAConfig",
@@ -128,4 +128,5 @@ __all__ = [
     "resolve",
     "to_dict",
     "unsupported_keys",
+    "without_defaults",
 ]

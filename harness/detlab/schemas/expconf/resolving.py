@@ -44,6 +44,37 @@ def resolve(
     return _governed(to_dict(parse(merged)))
 
 
+def without_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what has to be said of a full config for it to be the same: without what equals defaults.
+
+    Hyperparameters stay as they are; so does a config that this version does not take.
+    """
+    made = dict(config)
+    try:
+        whole = resolve(config)
+    except ConfigError:
+        return made
+
+    def same() -> bool:
+        try:
+            return resolve(made) == whole
+        except ConfigError:
+            return False
+
+    def prune(block: dict[str, Any]) -> None:
+        for key, value in list(block.items()):
+            del block[key]
+            if same():
+                continue
+            block[key] = value
+        for key in [key for key, value in block.items() if isinstance(value, Mapping) and key != "hyperparameters"]:
+            block[key] = dict(block[key])
+            prune(block[key])
+
+    prune(made)
+    return {key: made[key] for key in config if key in made}
+
+
 def _governed(config: dict[str, Any]) -> dict[str, Any]:
     """Say the bounds of a policy to the search, which keeps constraints and stops trials by its own means."""
     block, searcher = config.get("governance") or {}, config.get("searcher")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 
@@ -17,3 +18,9 @@ def rungs_within(limit: float, divisor: float, most: int) -> int:
     while count < most and power <= end:
         count, power = count + 1, power * step
     return count
+
+
+def shares_within(ordered: Sequence[int], trials: int, divisor: float) -> list[int]:
+    """Divide trials over brackets by their rungs so that they cost about the same, rounded down."""
+    weights = [exact(divisor) ** (rungs - 1) / rungs for rungs in ordered]
+    return [int(weight / sum(weights) * trials) for weight in weights]

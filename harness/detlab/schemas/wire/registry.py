@@ -222,6 +222,8 @@ class VersionView(Wire):
     format: str = ""
     """What the files are: `safetensors`, `pickle` (needs `allow_pickle`), `other`."""
     lineage: Lineage = Lineage()
+    withdrawn: list[str] = []
+    """Why it may not be promoted or trained on: each source that has trained it, and is withdrawn."""
     shortened: list[str] = []
     """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 

@@ -12,6 +12,8 @@ from detlab.schemas.wire.base import PersonRequest, Wire
 
 RUN_KEY_CHARS, RUN_NAME_CHARS, GROUP_CHARS, PLACE_CHARS = 128, 500, 250, 600
 RUN_KEY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+METRIC_TAG = "detlab.metric"
+"""Tag with the metric by which a run is measured: `min val_loss`, `max accuracy`."""
 SUMMARY_CHARS = 8000
 """Of one value of a summary, as JSON."""
 RunKey = Annotated[str, Field(min_length=1, max_length=RUN_KEY_CHARS, pattern=RUN_KEY_PATTERN)]

@@ -316,7 +316,7 @@ class CostView(Wire):
     price: float
     """Of a slot for an hour."""
     per_hour: float | None = None
-    """While as many trials run as may at a time and have room in the pool; null: any number may."""
+    """While as many trials run as may at a time, by config, pool and quotas of their owner; null: any number may."""
     at_most: float | None = None
     """In all, by `searcher.budget.slot_hours` or `resources.max_time`; null: there is no limit."""
     currency: str = ""

@@ -29,6 +29,7 @@ class AlertRule:
         scope: Which experiments it looks at.
         key: The id of that experiment, project or workspace; 0 for those of the owner.
         groups: Of the owner, when the rule was made.
+        pattern: Of `log`: what is looked for in lines of output.
     """
 
     id: int
@@ -38,6 +39,7 @@ class AlertRule:
     scope: RuleScope = RuleScope.OWNER
     key: int = 0
     groups: frozenset[str] = frozenset()
+    pattern: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""What receivers of webhooks get: Determined's payloads, Slack's and Teams' messages, and how a call is signed.
+"""What receivers of webhooks get: Determined's payloads, what Slack, Teams and Apprise take, and how a call is signed.
 
-All text may be anybody's. Slack's markup is escaped, and Teams gets runs of text, which have none.
+All text may be anybody's. Slack's markup is escaped, Teams gets runs of text, which have none, and Apprise is told that
+it is plain.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+APPRISE_TYPES = {"debug": "info", "info": "info", "warn": "warning", "error": "failure"}
+"""What Apprise calls the levels of alerts; an end without a mistake is its `success`."""
 STATES = {"completed": "COMPLETED", "failed": "ERROR"}
 """Kinds of alerts that Determined calls a change of state."""
 TITLE_CHARS, TEXT_CHARS = 200, 2500
@@ -22,17 +25,19 @@ def render(form: str, call_id: str, time: float, told: Mapping[str, Any], link: 
     """Return the body of a call.
 
     Args:
-        form: `default`, `slack` or `teams`.
+        form: `default`, `slack`, `teams` or `apprise`.
         call_id: The same for each attempt of a call: by it a receiver knows one that it has seen.
         time: When it happened, in seconds.
         told: What: `kind`, `level`, `title`, `text`, `experiment`, `trial_id`, `run_id`.
-        link: Address of the experiment's page; empty: there is none.
+        link: Address of the page of the experiment or run; empty: there is none.
     """
     match form:
         case "slack":
             body = _slack(told, link)
         case "teams":
             body = _teams(told, link)
+        case "apprise":
+            body = _apprise(told, link)
         case _:
             body = _determined(call_id, time, told, link)
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
@@ -45,9 +50,13 @@ def signed(secret: str, time: int, body: bytes) -> dict[str, str]:
 
 
 def _determined(call_id: str, time: float, told: Mapping[str, Any], link: str) -> dict[str, Any]:
-    state, experiment = STATES.get(told["kind"]), told.get("experiment")
+    experiment = told.get("experiment")
+    state = None if experiment is None else STATES.get(told["kind"])  # Determined has no state of a run
     data: dict[str, Any] = {} if experiment is None else {"experiment": experiment}
-    if state is None:
+    line = told.get("line")
+    if line is not None:
+        data["task_log"] = {"task_id": line["task"], "node_name": line["node"], "triggering_log": line["line"]}
+    elif state is None:
         data["custom_alert"] = {
             "title": told["title"],
             "description": told["text"],
@@ -58,9 +67,9 @@ def _determined(call_id: str, time: float, told: Mapping[str, Any], link: str) -
         }
     return {
         "event_id": call_id,
-        "event_type": "CUSTOM" if state is None else "EXPERIMENT_STATE_CHANGE",
+        "event_type": "TASKLOG" if line is not None else "CUSTOM" if state is None else "EXPERIMENT_STATE_CHANGE",
         "timestamp": int(time),
-        "condition": {} if state is None else {"state": state},
+        "condition": {"regex": line["pattern"]} if line is not None else {} if state is None else {"state": state},
         "event_data": data,
         "link": link,
     }
@@ -102,3 +111,11 @@ def _teams(told: Mapping[str, Any], link: str) -> dict[str, Any]:
         "type": "message",
         "attachments": [{"contentType": "application/vnd.microsoft.card.adaptive", "content": card}],
     }
+
+
+def _apprise(told: Mapping[str, Any], link: str) -> dict[str, Any]:
+    """Return what Apprise's server takes at `/notify/KEY`; it passes it on to any of its services."""
+    text = "\n".join(part for part in (told["text"][:TEXT_CHARS], link) if part)
+    kind = "success" if told["kind"] == "completed" else APPRISE_TYPES.get(told["level"], "info")
+    title = told["title"][:TITLE_CHARS]
+    return {"title": title, "body": text or title or "-", "type": kind, "format": "text"}

@@ -141,11 +141,15 @@ class Action(StrEnum):
     ALERT_EMAIL_REMOVE = "alert_email.remove"
     ALERT_EMAIL_GIVE = "alert_email.give"
     ALERT_EMAIL_TAKE = "alert_email.take"
+    USER_SETTINGS_SET = "user_settings.set"
+    USER_SETTINGS_RESET = "user_settings.reset"
     WEBHOOK_CREATE = "webhook.create"
     WEBHOOK_TEST = "webhook.test"
     WEBHOOK_DELETE = "webhook.delete"
     SIGNING_KEY_ROTATE = "signing_key.rotate"
     SIGNING_KEY_REVOKE = "signing_key.revoke"
+    SOURCE_WITHDRAW = "source.withdraw"
+    SOURCE_RESTORE = "source.restore"
     QUOTA_REMOVE = "quota.remove"
     TOKEN_REVOKE = "token.revoke"  # noqa: S105  (a name)
     SPAWN_START = "spawn.start"
@@ -362,11 +366,19 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.ALERT_EMAIL_REMOVE: ActionRule((), _NONE, THEMSELVES, "remove one's own address"),
     Action.ALERT_EMAIL_GIVE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "set a user's address for alerts"),
     Action.ALERT_EMAIL_TAKE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "remove a user's address for alerts"),
+    Action.USER_SETTINGS_SET: ActionRule((), _NONE, THEMSELVES, "change one's own settings"),
+    Action.USER_SETTINGS_RESET: ActionRule((), _NONE, THEMSELVES, "reset one's own settings"),
     Action.WEBHOOK_CREATE: ActionRule((), _NONE, THEMSELVES, "make a webhook"),
     Action.WEBHOOK_TEST: ActionRule((ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "have a call sent to it"),
     Action.WEBHOOK_DELETE: ActionRule((ObjectKind.WEBHOOK,), _OWN, THEMSELVES, "delete it with its rules and calls"),
     Action.SIGNING_KEY_ROTATE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "sign evidence with a new key"),
     Action.SIGNING_KEY_REVOKE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "revoke a key that signs evidence"),
+    Action.SOURCE_WITHDRAW: ActionRule(
+        _WORKSPACE, _OWN, THEMSELVES, "withdraw a source of samples in it (in the cluster: administrators)"
+    ),
+    Action.SOURCE_RESTORE: ActionRule(
+        _WORKSPACE, _OWN, THEMSELVES, "take such a withdrawal back (in the cluster: administrators)"
+    ),
     Action.QUOTA_REMOVE: ActionRule((ObjectKind.QUOTA,), _OWN, _ADMIN, "remove a quota"),
     Action.TOKEN_REVOKE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "revoke a token"),
     Action.SPAWN_START: ActionRule((), _NONE, _HUB, "start a user's server"),

@@ -168,7 +168,7 @@ def _read_pool(name: str, settings: Any, errors: list[str]) -> PoolConfig:
 
 
 _RULES = ("scheduler", "preemption", "fitting", "heterogeneous", "share_by")
-_SHARES = {"usage_half_life": "half_life", "user_weights": "weights"}
+_SHARES = {"usage_half_life": "half_life", "user_weights": "weights", "group_weights": "groups"}
 """Settings of shares, and what `Pool` calls them."""
 _OF_USERS = (*_SHARES, "min_run", "evict_after")
 
@@ -240,7 +240,7 @@ def _weights(value: Any) -> Mapping[str, float]:
         raise ValueError("must be a mapping such as {'ada': 2}")
     for user, weight in value.items():
         if not isinstance(user, str) or isinstance(weight, bool) or not isinstance(weight, int | float):
-            raise ValueError("must map names of users to numbers")
+            raise ValueError("must map names to numbers")
         if not LEAST_WEIGHT <= weight <= 1 / LEAST_WEIGHT:
             raise ValueError(f"weights are from {LEAST_WEIGHT:g} to {1 / LEAST_WEIGHT:g}")
     return {user: float(weight) for user, weight in value.items()}
@@ -274,6 +274,7 @@ _KEYS.update(
     share_by=_one_of(ShareBy),
     usage_half_life=_seconds,
     user_weights=_weights,
+    group_weights=_weights,
     min_run=_seconds,
     evict_after=_seconds,
     price=_price,

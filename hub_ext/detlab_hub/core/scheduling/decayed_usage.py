@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TypeVar
 
 LEAST_PART = 0.25
 """Of the weight that a user would have without any use: nobody's share falls below this part of it."""
 _LN2 = math.log(2.0)
+_Name = TypeVar("_Name", str, tuple[str, str])
 
 
 def faded(value: float, seconds: float, half_life: float) -> float:
@@ -71,14 +73,38 @@ def adjusted_weights(
     return {name: max(LEAST_PART * part, part + part * of_all - used[name]) for name, part in parts.items()}
 
 
-def shares_of(demands: Mapping[str, int], weights: Mapping[str, float], capacity: int) -> dict[str, float]:
+def shares_of(
+    demands: Mapping[str, int], weights: Mapping[str, float], capacity: float, groups: Mapping[str, str] | None = None
+) -> dict[str, float]:
     """Divide slots by weight among users; what one cannot use goes to the others, by their weights.
+
+    Args:
+        demands: Slots that each could use.
+        weights: Of each of them; above 0.
+        capacity: Slots to divide.
+        groups: The group of each user who is in one. A group has the weights of its members who are here together, and
+            what one of them cannot use goes to the others of the group first.
 
     Returns:
         Slots by user, in fractions: nobody has more than the demand, all together have the capacity or all demands.
     """
+    if not groups:
+        return _poured(demands, weights, capacity)
+    members: dict[tuple[str, str], list[str]] = {}
+    for name in demands:
+        group = groups.get(name)
+        members.setdefault(("user", name) if group is None else ("group", group), []).append(name)
+    wanted = {one: sum(demands[name] for name in names) for one, names in members.items()}
+    heavy = {one: sum(weights[name] for name in names) for one, names in members.items()}
     shares: dict[str, float] = {}
-    left, total = float(max(0, capacity)), sum(weights[name] for name in demands)
+    for one, share in _poured(wanted, heavy, capacity).items():
+        shares |= _poured({name: demands[name] for name in members[one]}, weights, share)
+    return shares
+
+
+def _poured(demands: Mapping[_Name, int], weights: Mapping[_Name, float], capacity: float) -> dict[_Name, float]:
+    shares: dict[_Name, float] = {}
+    left, total = max(0.0, float(capacity)), sum(weights[name] for name in demands)
     for name in sorted(demands, key=lambda name: (demands[name] / weights[name], name)):
         part = left * weights[name] / total if total > 0.0 else 0.0
         shares[name] = min(float(demands[name]), part)

@@ -20,6 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.core.scheduling.model import AgentState, Job, Reason, ReasonCode, SchedulerTask
@@ -28,6 +32,8 @@ from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.preemption.redundant import redundant_victims
 from detlab_hub.core.scheduling.preemption.victims import Victims
 from detlab_hub.core.scheduling.reservation import reserve_place, serve_aged
+
+_Numbers: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(eq=False, slots=True)
@@ -74,11 +80,6 @@ class _Share:
     def offered(self) -> int:
         """Slots that the job may hold."""
         return max(self.fixed, self.given)
-
-    @property
-    def useless(self) -> bool:
-        """Whether it was offered slots that it does not hold, and has no task for."""
-        return self.held < self.given < self.held + self.smallest
 
 
 def by_fair_share(planner: Planner) -> None:
@@ -244,42 +245,67 @@ def fill(shares: Sequence[_Share], capacity: int) -> None:
         share.begin(place)
     left = capacity - sum(share.fixed for share in shares)
     active = sorted((share for share in shares if share.demand > 0), key=attrgetter("demand"))
-    while True:
-        touched = _rounds(active, left)
-        useless = [share for share in touched if share.useless]
-        if not useless:
-            return
+    jobs = _Filling(active)
+    while active:
+        offered = jobs.offered(left)
+        useless = np.flatnonzero((jobs.held < offered) & (offered < jobs.held + jobs.smallest))
+        if not useless.size:
+            break
         # One at a time: what the youngest could not use may be enough for the next one.
-        youngest = max(useless, key=attrgetter("place"))
-        active.remove(youngest)
-        for share in touched:
-            share.given = 0
+        number = int(useless[np.argmax(jobs.place[useless])])
+        youngest = active.pop(number)
+        jobs.leave_out(number)
         youngest.given = min(youngest.held, youngest.demand)
         left -= youngest.offered - youngest.fixed
+    for share, given in zip(active, offered.tolist() if active else (), strict=True):
+        share.given = given
 
 
-def _rounds(active: Sequence[_Share], left: int) -> Sequence[_Share]:
-    """Offer until nothing is left or wanted; return the jobs that were offered slots."""
-    hungry, touched = active, None
-    while left > 0 and hungry:
-        weights = [share.job.weight for share in hungry]
-        total = sum(weights)
-        # With what they hold for good: else the offers would change as soon as some of them had been accepted.
-        own = sum([share.fixed - share.given for share in hungry if share.fixed > share.given])
-        start = left + own
-        for place, (share, weight) in enumerate(zip(hungry, weights, strict=True), 1):
-            given, fixed = share.given, share.fixed
-            free = fixed - given if fixed > given else 0  # what it holds for good costs nothing
-            offer = min(int(start * weight / total) or 1, share.demand - given, left + free)
-            share.given = given + offer
-            if offer > free:
-                left -= offer - free
-                if left == 0 and own == 0:
-                    hungry = hungry[:place]  # the others get nothing any more
-                    break
-        touched = hungry if touched is None else touched
-        hungry = [share for share in hungry if share.given < share.demand]
-    return touched or ()
+class _Filling:
+    """The jobs that still take part in a filling, in the order in which they are served: a row for each number."""
+
+    def __init__(self, active: Sequence[_Share]) -> None:
+        columns = [(share.fixed, share.demand, share.held, share.smallest, share.place) for share in active]
+        self._table: _Numbers = np.array(columns, dtype=np.int64).reshape(-1, 5).T
+        self._weights = np.array([share.job.weight for share in active], dtype=np.float64)
+
+    @property
+    def held(self) -> _Numbers:
+        """Slots that each holds."""
+        return self._table[2]
+
+    @property
+    def smallest(self) -> _Numbers:
+        """Slots of each one's smallest pending task."""
+        return self._table[3]
+
+    @property
+    def place(self) -> _Numbers:
+        """Position of each in the order of jobs."""
+        return self._table[4]
+
+    def leave_out(self, number: int) -> None:
+        """Take a job out."""
+        self._table = np.delete(self._table, number, axis=1)
+        self._weights = np.delete(self._weights, number)
+
+    def offered(self, left: int) -> _Numbers:
+        """Offer so many slots in rounds, until none is left or wanted; return what each was offered."""
+        fixed, demand = self._table[:2]
+        given = np.zeros_like(demand)
+        hungry = np.arange(len(given))
+        while left > 0 and hungry.size:
+            so_far, weights = given[hungry], self._weights[hungry]
+            # With what they hold for good: else the offers would change as soon as some of them had been accepted.
+            free = np.maximum(fixed[hungry] - so_far, 0)  # what a job holds for good costs nothing
+            parts = (left + free.sum()) * weights / weights.cumsum()[-1]
+            offer = np.minimum(np.maximum(parts.astype(np.int64), 1), demand[hungry] - so_far)
+            costs = np.maximum(offer - free, 0)
+            before = costs.cumsum() - costs
+            given[hungry] = so_far + np.minimum(offer, np.maximum(left - before, 0) + free)
+            left = max(0, left - int(costs.sum()))
+            hungry = hungry[given[hungry] < demand[hungry]]
+        return given
 
 
 def _shares(planner: Planner) -> list[_Share]:

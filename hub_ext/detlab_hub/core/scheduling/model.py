@@ -75,6 +75,7 @@ class Pool:
         share_by: Whose shares the fair share scheduler goes by.
         half_life: For shares of users: seconds after which use counts half; 0: use does not count.
         weights: For shares of users: those of users whose weight is not 1.
+        groups: For shares of users: the weights of groups of the Hub whose members divide one share among them.
     """
 
     scheduler: Scheduler = Scheduler.PRIORITY
@@ -84,6 +85,7 @@ class Pool:
     share_by: ShareBy = ShareBy.JOB
     half_life: float = HALF_LIFE
     weights: Mapping[str, float] = field(default_factory=lambda: NO_NUMBERS, hash=False)
+    groups: Mapping[str, float] = field(default_factory=lambda: NO_NUMBERS, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ class SchedulerTask:
         single_node: All slots must be of one agent.
         blocked_nodes: Agents where it must not start.
         user: Its owner, for quotas and for agents that serve one user.
-        groups: Groups of its owner, for quotas.
+        groups: Groups of its owner, for quotas and shares.
         workspace: The workspace that it lies in, for quotas; None: none that has one.
         constraints: What its agents must be like.
         millicpus: Thousandths of a CPU that it needs on each of its agents; 0: no request.

@@ -78,6 +78,7 @@ class Planner:
             self.capacity.place(task, task.on)
         self._free = self.capacity.copy()
         """The free resources at the end of the pass, without reservations and releases."""
+        self._later: frozenset[str] = frozenset()
         self.pending, self.shapes = self._possible(pending, shapes.of_all(pending))
 
     def _possible(
@@ -135,16 +136,27 @@ class Planner:
         """
         if self._is_free(task, placement):
             return placement
-        nodes, free = self.capacity.nodes, self._free.nodes
-        later = (
-            name
-            for name in nodes
-            if nodes[name].free > free[name].free
-            or nodes[name].zero_slot_tasks < free[name].zero_slot_tasks
-            or nodes[name].millicpus > free[name].millicpus
-            or nodes[name].memory > free[name].memory
-        )
-        return self.capacity.fit(task, avoid=avoid.union(later))
+        later = self._being_released()
+        return self.capacity.fit(task, avoid=avoid | later if avoid else later)
+
+    def _being_released(self) -> frozenset[str]:
+        """Return the agents on which something is being released that is not reserved yet."""
+        touched = self.capacity.touched | self._free.touched
+        if touched:
+            nodes, free, before = self.capacity.nodes, self._free.nodes, self._later
+            later = {
+                name
+                for name in touched
+                if nodes[name].free > free[name].free
+                or nodes[name].zero_slot_tasks < free[name].zero_slot_tasks
+                or nodes[name].millicpus > free[name].millicpus
+                or nodes[name].memory > free[name].memory
+            }
+            if later != before & touched:  # else it stays the same object, whose hash is known
+                self._later = (before - touched) | later
+            self.capacity.touched.clear()
+            self._free.touched.clear()
+        return self._later
 
     def _is_free(self, task: SchedulerTask, placement: Placement) -> bool:
         nodes = [(self._free.nodes[name], slots) for name, slots in placement.items()]

@@ -6,6 +6,9 @@ slot is idle. A task within its owner's share that has waited for a while takes 
 never fall below it. Of their tasks those whose last checkpoint is the freshest leave first, as least is lost; none does
 before its minimum run has ended.
 
+Where groups have weights (`group_weights`), the members of one divide its share: how many of them want slots does not
+change what others get.
+
 The oldest task that has waited for too long goes first if its owner holds nothing: see `SchedulerTask.aged`.
 """
 
@@ -25,7 +28,7 @@ from detlab_hub.core.scheduling.fair_share import (
     take_from,
 )
 from detlab_hub.core.scheduling.limits import count_slots
-from detlab_hub.core.scheduling.model import Reason, ReasonCode, SchedulerTask
+from detlab_hub.core.scheduling.model import Pool, Reason, ReasonCode, SchedulerTask
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.preemption.victims import Victims
 from detlab_hub.core.scheduling.reservation import serve_aged
@@ -47,6 +50,7 @@ class UserShare:
         weight: As adjusted by use.
         share: Slots that are the user's now.
         used: Slot-seconds, faded to now.
+        group: The group whose share the user's is a part of; empty: none.
     """
 
     user: str
@@ -56,6 +60,11 @@ class UserShare:
     weight: float = 1.0
     share: float = 0.0
     used: float = 0.0
+    group: str = ""
+
+    def is_in(self, group: str) -> bool:
+        """Whether the user is in a group of the Hub, as far as is known from the tasks."""
+        return any(group in task.groups for task in (*self.running, *self.pending))
 
     def within(self, task: SchedulerTask) -> bool:
         """Whether the user would be within the share with this task."""
@@ -81,14 +90,30 @@ def user_shares(planner: Planner) -> dict[str, UserShare]:
         else:
             one.pending.append(task)
     pool, capacity = planner.pool, capacity_of(planner)
-    weights = {name: pool.weights.get(name, 1.0) for name in people}
+    weights = _weights(pool, people)
     adjusted = adjusted_weights(weights, planner.usage, capacity, pool.half_life)
     demands = {name: _demand(planner, one) for name, one in people.items()}
-    shares = shares_of(demands, adjusted, capacity)
+    groups = {name: one.group for name, one in people.items() if one.group}
+    shares = shares_of(demands, adjusted, capacity, groups)
     for name, one in people.items():
         one.weight, one.share = adjusted[name], shares[name]
         one.used = planner.usage.get(name, 0.0)
     return people
+
+
+def _weights(pool: Pool, people: dict[str, UserShare]) -> dict[str, float]:
+    """Return the weight of each user; note the group whose weight the user's is a part of.
+
+    Who is in several such groups counts in the one that the pool names first.
+    """
+    weights = {name: pool.weights.get(name, 1.0) for name in people}
+    for group, weight in pool.groups.items():
+        members = [name for name, one in people.items() if not one.group and one.is_in(group)]
+        total = sum(weights[name] for name in members)
+        for name in members:
+            people[name].group = group
+            weights[name] *= weight / total
+    return weights
 
 
 def _demand(planner: Planner, one: UserShare) -> int:
@@ -245,6 +270,7 @@ def _explain(planner: Planner, people: dict[str, UserShare]) -> None:
             continue
         detail = (
             f"{one.user} holds or gets {count_slots(one.held)}; the user's share of {total} is {one.share:.1f} now"
+            f"{f', within that of group {one.group}' if one.group else ''}"
             f", with {one.used / 3600:.1f} slot-hours used of late"
         )
         reason = Reason(ReasonCode.FAIR_SHARE, detail)

@@ -173,10 +173,12 @@ class SpaceEdited:
     Attributes:
         space: The complete new `hyperparameters` block.
         author: The user.
+        redraw: Trials that nobody has been handed yet: their points are drawn anew, where the method can.
     """
 
     space: dict[str, Any]
     author: str = ""
+    redraw: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

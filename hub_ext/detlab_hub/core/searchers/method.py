@@ -40,6 +40,8 @@ class TrialFactory:
         self.rng = rng
         self.late = False
         """Whether points are drawn when trials are placed: the method says so, by the rules of its search."""
+        self.given: set[str] = set()
+        """Trials at points that were enqueued."""
         self.pointless: set[str] = set()
         """Trials that have no point yet, and have not ended."""
         self._ahead: PointsAhead | None = None
@@ -85,7 +87,11 @@ class TrialFactory:
 
     def draw(self) -> CreateTrial:
         """Create a trial at the first enqueued point, or else at a random point of the space."""
-        return self.at(self.due())
+        given = bool(self._queue)
+        made = self.at(self.due())
+        if given:
+            self.given.add(made.request_id)
+        return made
 
     def later(self) -> CreateTrial:
         """Create a trial at the first enqueued point, or else without one: that is drawn when the trial is placed."""
@@ -235,6 +241,8 @@ class SearchMethod(ABC):
         suggests: Whether it makes `Suggest` decisions.
         draws_late: Whether it learns from results that come while trials wait for resources. It then creates trials
             without a point where `factory.late` says so, and gives each its own when it is `placed`.
+        draws_anew: Whether it keeps nothing of the points that it has drawn, so that those of trials that wait
+            may be replaced by random ones.
         trains_on: Whether trials that have ended may train on for longer: it compares none by how long they train, and
             reads neither `searcher.max_length` nor `searcher.max_time`. It then defines `reopened`.
         needs_metric: Whether a trial that never reports the searcher's metric is an error, since it cannot be compared.
@@ -245,6 +253,7 @@ class SearchMethod(ABC):
     wants_checkpoints: ClassVar[bool] = False
     suggests: ClassVar[bool] = False
     draws_late: ClassVar[bool] = False
+    draws_anew: ClassVar[bool] = False
     trains_on: ClassVar[bool] = False
     needs_metric: ClassVar[bool] = False
 

@@ -474,8 +474,8 @@ class Searcher:
                 decided = self._add(self._of_space(points))
             case TrialsRetried(request_ids):
                 decided = self._add([self._point_of(request_id) for request_id in request_ids])
-            case SpaceEdited(space):
-                decided = self._respace(space)
+            case SpaceEdited(space, redraw=redraw):
+                decided = self._respace(space, redraw)
             case ConcurrencySet(limit):
                 decided = self.method.resized(self._factory, limit)
             case StopRequested(request_id, author):
@@ -542,7 +542,7 @@ class Searcher:
             raise SteeringRefused("; ".join(wrong))
         return list(points)
 
-    def _respace(self, space: dict[str, Any]) -> list[Decision]:
+    def _respace(self, space: dict[str, Any], redraw: Sequence[str]) -> list[Decision]:
         try:
             check_space(space)
             make_space(space, self._factory.require)
@@ -552,7 +552,14 @@ class Searcher:
             raise SteeringRefused("; ".join(wrong))
         decided = self.method.respaced(self._factory, space)
         self._space = self._factory.space = space
-        return decided
+        anew = [request_id for request_id in redraw if self._draws_anew(request_id)]
+        self._factory.pointless.update(anew)
+        return [*decided, *(SetPoint(request_id, dict(self._factory.point())) for request_id in anew)]
+
+    def _draws_anew(self, request_id: str) -> bool:
+        """Whether a trial may get another point: one that the method drew itself, and has seen nothing of."""
+        over = self._closed | self._stopped | self._factory.given | self._factory.pointless
+        return self.method.draws_anew and not self._spent and request_id in self._requested and request_id not in over
 
     def _stop_by_hand(self, request_id: str, author: str) -> list[Decision]:
         self._known(request_id)

@@ -25,6 +25,7 @@ class RandomSearch(SearchMethod):
     """
 
     name = "random"
+    draws_anew = True
     trains_on = True
     Config: ClassVar[type[SearcherBlock]] = RandomConfig
 

@@ -58,7 +58,7 @@ class CapReached(NamedTuple):
     def text(self) -> str:
         """For who is told of it: with amounts, but for projects, as these are others', too."""
         when = "" if self.month == FOR_EVER else f" in {self.month}"
-        amounts = "" if self.kind == PROJECT else f": {self.used:.2f} of {self.amount:g}"
+        amounts = "" if self.kind == PROJECT else f": {self.used:.2f} of {self.amount:g} used"
         return f"{self.brief}{amounts}{when}"
 
 
@@ -165,11 +165,14 @@ def reached(s: Session, now: float) -> list[CapReached]:
     return [CapReached(row.kind, row.name, _month(row.kind, now), n, row.amount) for row, n in used if n >= row.amount]
 
 
-def check(s: Session, owner: str, now: float, *, project: int | None = None, experiment: int | None = None) -> None:
+def check(
+    s: Session, caller: Caller, owner: str, now: float, *, project: int | None = None, experiment: int | None = None
+) -> None:
     """Refuse what would start beyond a cap.
 
     Args:
         s: A session.
+        caller: Who asks, and is told the amounts of caps that may be seen.
         owner: Who pays.
         now: The time, in seconds since the epoch.
         project: In which it lies; None: in none.
@@ -186,7 +189,7 @@ def check(s: Session, owner: str, now: float, *, project: int | None = None, exp
         if used >= row.amount:
             cap = CapReached(row.kind, row.name, _month(row.kind, now), used, row.amount)
             hint = f"Have an administrator raise it: det quota set --{row.kind} {word(row.name)} --cost AMOUNT"
-            raise Conflict(cap.brief, hint=hint)
+            raise Conflict(cap.text if _sees(s, caller, row) else cap.brief, hint=hint)
 
 
 def without_pause(warnings: Sequence[str]) -> list[str]:
@@ -194,7 +197,9 @@ def without_pause(warnings: Sequence[str]) -> list[str]:
     return [said for said in warnings if not said.startswith(PAUSED)]
 
 
-def planned(config: Mapping[str, Any], pools: Pools, currency: str, nodes: Iterable[Node]) -> CostView | None:
+def planned(
+    config: Mapping[str, Any], pools: Pools, currency: str, nodes: Iterable[Node], quota: int | None = None
+) -> CostView | None:
     """Return what an experiment will cost by its config; None where its pool has no price.
 
     Args:
@@ -202,6 +207,7 @@ def planned(config: Mapping[str, Any], pools: Pools, currency: str, nodes: Itera
         pools: Of the cluster.
         currency: What prices are in.
         nodes: Those that are connected: more of a pool than its slots is never held, unless it grows.
+        quota: Slots that its owner may hold at a time; None: any number.
     """
     slots = slots_per_trial(config)
     resources, searcher = config.get("resources") or {}, config.get("searcher") or {}
@@ -219,6 +225,9 @@ def planned(config: Mapping[str, Any], pools: Pools, currency: str, nodes: Itera
     here = sum(len(node.slots) for node in nodes if node.pool == pool.name)
     if here >= slots and pool.provider is None:
         held = here if held is None else min(held, here)
+    if quota is not None:
+        quota -= quota % slots
+        held = quota if held is None else min(held, quota)
     hours = []
     if (budget := (searcher.get("budget") or {}).get("slot_hours")) is not None:
         hours.append(float(budget))

@@ -38,7 +38,8 @@ def check_defaults(caller: Caller, before: WorkspaceDefaults, wanted: WorkspaceD
         Forbidden: Only administrators of the cluster may set one of them.
     """
     problems = [
-        Problem(f"defaults.{one.path}", one.message, one.hint, one.level) for one in expconf.check(config_of(wanted))
+        Problem(f"defaults.{one.path}", one.message, one.hint, one.level)
+        for one in expconf.check(config_of(wanted), part=True)
     ]
     if wanted.resource_pool and settings.pools.of(wanted.resource_pool) is None:
         pools = ", ".join(settings.pools.by_name)

@@ -31,6 +31,7 @@ from detlab_hub.services.agents import drains, removed
 from detlab_hub.services.agents.arrivals import NONCE_BYTES, Arrivals, check_protocol
 from detlab_hub.services.agents.connection import AgentSession, lose, node_id
 from detlab_hub.services.agents.many_nodes import ManySessions
+from detlab_hub.services.alerts.of_lines import LineRules
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import administers, check_administers, knows
 from detlab_hub.services.base.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
@@ -55,9 +56,12 @@ ANOTHER_USER = "another user"
 class Agents(Service):
     """The agents as people and they themselves see them."""
 
-    def __init__(self, context: ServiceContext, connections: AgentBackend, policies: PolicyMatcher) -> None:
+    def __init__(
+        self, context: ServiceContext, connections: AgentBackend, policies: PolicyMatcher, lines: LineRules
+    ) -> None:
         super().__init__(context)
         self._policies = policies
+        self._lines = lines
         self._connections = connections
         self._arrivals = Arrivals(context, connections)
 
@@ -233,10 +237,11 @@ class Agents(Service):
         _, node = await self._context.read(owned)
         batch = await log_rate.thinned(self._context, allocation_id, batch, node)
         found = await self._policies.match(allocation_id, batch, lambda s: current_holder(s, owned(s)[0]))
+        lines = await self._lines.match(allocation_id, batch, lambda s: current_holder(s, owned(s)[0]))
 
         def take(unit: UnitOfWork) -> RecordAck:
             caller, node = owned(unit.session)
-            return records.take(unit, caller, batch, node, found)
+            return records.take(unit, caller, batch, node, found, lines)
 
         ack = await self._context.write(take)
         self._policies.written(allocation_id, found)

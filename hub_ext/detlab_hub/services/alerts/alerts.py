@@ -7,7 +7,8 @@ from typing import get_args
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, NotFound
+from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.schemas.patterns import BadPattern, check_pattern
 from detlab.schemas.wire.notify.alerts import (
     DEFAULT_AMOUNTS,
     AlertKind,
@@ -41,7 +42,7 @@ from detlab_hub.services.base.context import Service, ServiceContext, ServiceLoo
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import consumers, workspaces
-from detlab_hub.store.queries.notify import alerts
+from detlab_hub.store.queries.notify import alerts, user_settings
 from detlab_hub.store.queries.workspaces import visible_projects
 from detlab_hub.store.tables import AlertRow, AlertRuleRow, ExperimentRow, HookRow, clean_text
 
@@ -67,14 +68,25 @@ class Alerts(Service):
         return cls(services.context, services[AlertEvaluation])
 
     async def list(
-        self, caller: Caller, *, limit: int = 100, before: int | None = None, unread: bool = False
+        self,
+        caller: Caller,
+        *,
+        limit: int = 100,
+        before: int | None = None,
+        unread: bool = False,
+        all_channels: bool = False,
     ) -> AlertList:
-        """Return one page of the caller's alerts, the newest first."""
+        """Return one page of the caller's alerts, the newest first: those of the bell, or of all channels.
+
+        Who wants no bell has all of them: nothing is new there, and nothing is left out.
+        """
 
         def look(s: Session) -> AlertList:
-            ids = alerts.page(s, person(caller).name, person(caller), limit + 1, before, unread=unread)
+            viewer = person(caller)
+            every = all_channels or not user_settings.settings_of(s, viewer.name).bell
+            ids = alerts.page(s, viewer.name, viewer, limit + 1, before, unread=unread, all_channels=every)
             items, last = pages.of_rows(s, AlertRow, ids, limit, _views)
-            new = alerts.unread(s, person(caller).name, person(caller))
+            new = alerts.unread(s, viewer.name, viewer)
             return AlertList(items=items, unread=new, next=None if last is None else last.id)
 
         return await self._context.look(caller.name, look)
@@ -103,6 +115,7 @@ class Alerts(Service):
         """Make a rule of the caller's.
 
         Raises:
+            ConfigError: Its pattern is no regular expression of RE2.
             Conflict: The caller has too many, or no confirmed address to be sent e-mail to.
             NotFound: There is no such experiment, project, workspace or webhook for the caller.
         """
@@ -111,6 +124,7 @@ class Alerts(Service):
             check_may_ask(caller, Action.ALERT_RULE_SET)
             if wanted.webhook is not None:
                 own_webhook(unit.session, caller, wanted.webhook)
+            _check_pattern(wanted)
             if wanted.email:
                 check_has_address(unit, caller)
             row = add_rule(unit, caller, wanted)
@@ -183,10 +197,20 @@ def add_rule(unit: UnitOfWork, caller: Caller, wanted: SetAlertRule) -> AlertRul
     )
     s.add(row)
     s.flush()
+    if wanted.pattern:
+        alerts.set_pattern(s, row.id, wanted.pattern)
     # In this transaction: what happens from now on is evaluated.
     consumers.register(s, CURSOR, unit.now)
-    audit.note(unit, caller, "alert_rule.set", f"alert rule {row.id}", f"{row.kind} of {scope.value} {key}")
+    about = f"{scope.value} {key}" if key else "all of their own"
+    audit.note(unit, caller, "alert_rule.set", f"alert rule {row.id}", f"{row.kind} of {about}")
     return row
+
+
+def _check_pattern(wanted: SetAlertRule) -> None:
+    try:
+        check_pattern(wanted.pattern)
+    except BadPattern as error:
+        raise ConfigError([Problem("pattern", str(error), error.hint)], f"the pattern {error}") from error
 
 
 def _scope(s: Session, caller: Caller, wanted: SetAlertRule) -> tuple[RuleScope, int]:
@@ -223,11 +247,13 @@ def _views(rows: Sequence[AlertRow]) -> list[AlertView]:
 
 def rule_views(s: Session, caller: Caller, rows: Sequence[AlertRuleRow]) -> list[AlertRuleView]:
     """Make views of rules; what the caller may not read any more is not named."""
+    looked_for = alerts.patterns(s, [row.id for row in rows if row.kind == "log"])
     return [
         AlertRuleView(
             id=row.id,
             kind=next(one for one in _RULE_KINDS if one == row.kind),
             amount=row.amount or None,
+            pattern=looked_for.get(row.id, ""),
             scope=RuleScope(row.scope).value,
             scope_id=row.key or None,
             scope_name=_name(s, caller, row),

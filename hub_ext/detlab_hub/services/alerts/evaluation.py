@@ -69,6 +69,8 @@ class AlertEvaluation(Service):
         self._index: RuleIndex | None = None
         self._version = 0
         """How often the rules were changed."""
+        self._elsewhere: tuple[int, RuleIndex] | None = None
+        """Of which version, and the rules, for others while the evaluation has not read them yet."""
         self._cursor: int | None = None
         self._written = 0
         self._subjects: dict[int, AlertSubject] = {}
@@ -137,6 +139,18 @@ class AlertEvaluation(Service):
                 )
                 for begin in range(0, len(found), MOST_OF_OWNER):
                     await self._context.write(partial(_write_grown, found=found[begin : begin + MOST_OF_OWNER]))
+
+    async def rules(self) -> RuleIndex:
+        """Return all rules, as they are looked up by: for what is told where it happens.
+
+        It leaves alone what the evaluation knows, which may be in the middle of a step.
+        """
+        if self._index is not None:
+            return self._index
+        version, known = self._version, self._elsewhere
+        if known is None or known[0] != version:
+            known = self._elsewhere = version, RuleIndex(await self._context.read(alerts.rules))
+        return known[1]
 
     async def _rules(self) -> RuleIndex:
         known = self._index

@@ -137,6 +137,7 @@ class Threads:
         self._executor = ThreadPoolExecutor(size + spare, thread_name_prefix=f"detlab-{what.replace(' ', '-')}")
         self._calls: Counter[str] = Counter()
         self._slow: Counter[str] = Counter()
+        self._closed = False
 
     async def run(
         self, user: str, fn: Callable[..., T], *args: Any, wanted: Callable[[], Awaitable[Any]] | None = None
@@ -153,7 +154,7 @@ class Threads:
 
         Raises:
             TooSlow: It took longer than `seconds`, or an earlier one of this user still does.
-            Unavailable: Too much waits already.
+            Unavailable: Too much waits already, or the master stops.
         """
         if self._calls[user] >= max(1, self.waiting // SHARE) or self._calls.total() >= self.waiting:
             raise _full(f"{self._calls.total()} calls wait for the threads of {self.what}")
@@ -169,6 +170,8 @@ class Threads:
             _less(self._calls, user)
 
     async def _run(self, user: str, fn: Callable[..., T], *args: Any) -> T:
+        if self._closed:
+            raise self._stopping()
         work = asyncio.get_running_loop().run_in_executor(self._executor, fn, *args)
         # Without a spare thread it keeps its place, or the others would have one less and not know it.
         limit = self.seconds if self._slow.total() < SPARE else None
@@ -184,6 +187,8 @@ class Threads:
                 work.add_done_callback(lambda ended: self._ended(user, ended))
         if not work.done():
             raise self._too_slow(f"a call took longer than {self.seconds:g} s")
+        if work.cancelled():
+            raise self._stopping()
         return work.result()
 
     def _ended(self, user: str, work: asyncio.Future[Any]) -> None:
@@ -194,8 +199,13 @@ class Threads:
     def _too_slow(self, why: str) -> TooSlow:
         return TooSlow(f"{self.what}: {why}", hint="Is the storage, or a disk, away? Try again when it answers.")
 
+    def _stopping(self) -> Unavailable:
+        hint = "Try again: the next one serves in some seconds."
+        return Unavailable(f"the master stops, and begins no more of {self.what}", hint=hint)
+
     def close(self) -> None:
-        """Accept no more work."""
+        """Accept no more work: what comes now is told to come again."""
+        self._closed = True
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 

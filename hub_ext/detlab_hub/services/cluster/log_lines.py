@@ -70,17 +70,21 @@ class RecentLines(logging.Handler):
             )
             self._next += 1
 
-    def page(self, *, after: int | None = None, limit: int = 100, least: int = 0) -> MasterLogPage:
+    def page(self, *, after: int | None = None, limit: int = 100, least: int = 0, search: str = "") -> MasterLogPage:
         """Return lines, oldest first.
 
         Args:
             after: Only those with larger ids; None: the newest ones.
             limit: How many at most.
             least: Only those of this level of `logging`, and above.
+            search: Only those with this text in them, or in the name of their logger, whatever its case.
         """
         with self._guard:
             lines, last = list(self._lines), self._next - 1
         wanted = [line for line in lines if logging.getLevelName(line.level.upper()) >= least]
+        if search:
+            found_in = search.casefold()
+            wanted = [line for line in wanted if found_in in f"{line.logger}: {line.text}".casefold()]
         if after is None:
             found = wanted[-limit:]
         else:

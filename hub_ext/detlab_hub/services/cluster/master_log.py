@@ -16,7 +16,9 @@ from detlab_hub.services.cluster.log_lines import RECENT
 class MasterLog(Service):
     """What the master has written since it started."""
 
-    async def page(self, caller: Caller, *, after: int | None, limit: int, level: LogLevel) -> MasterLogPage:
+    async def page(
+        self, caller: Caller, *, after: int | None, limit: int, level: LogLevel, search: str = ""
+    ) -> MasterLogPage:
         """Return lines, oldest first.
 
         Args:
@@ -24,12 +26,14 @@ class MasterLog(Service):
             after: Only those with larger ids; None: the newest ones.
             limit: How many at most.
             level: Only those of this level, and above.
+            search: Only those with this text, whatever its case.
 
         Raises:
             Forbidden: The caller is no administrator.
         """
         check_administers(caller, ObjectKind.SITE, "read the master's log")
-        return RECENT.page(after=after, limit=limit, least=logging.getLevelNamesMapping()[level.upper()])
+        least = logging.getLevelNamesMapping()[level.upper()]
+        return RECENT.page(after=after, limit=limit, least=least, search=search)
 
     async def set_level(self, caller: Caller, level: LogLevel) -> None:
         """Write only lines of a level and above, until the next start.

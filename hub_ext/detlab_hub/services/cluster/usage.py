@@ -105,6 +105,7 @@ def _shares(
                 UserShareView(
                     pool=pool.name,
                     user=user,
+                    group=one.group,
                     held=one.held,
                     waiting=sum(task.slots for task in one.pending),
                     share=round(one.share, 3),

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas import expconf
+from detlab.schemas.expconf.blocks import searchers
 from detlab.schemas.wire import EndReason, ExperimentState, ExperimentView, TrialState
 from detlab.schemas.wire.continuing import ContinueExperiment
 from detlab_hub.core.lifecycle import experiment as lifecycle
@@ -33,6 +34,7 @@ from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.base import audit, references
 from detlab_hub.services.base.access import experiment_for
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs import withdrawn
 from detlab_hub.services.base.configs.rules import rules_of
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.limits.checks import check_queued
@@ -126,13 +128,14 @@ def reopen(unit: UnitOfWork, row: ExperimentRow, caller: Caller, chosen: Sequenc
     """Take back the end of an experiment and of some of its trials, and tell its search.
 
     Raises:
-        ConfigError: It is beyond a config policy.
+        ConfigError: It is beyond a config policy, or a source of it is withdrawn.
         Conflict: Its search cannot go on, or its owner has too many jobs.
     """
     s = unit.session
     uids.assign(unit, row.owner)
-    rules_of(s, row).hold(row)
-    cost_caps.check(s, row.owner, unit.now, project=row.project_id, experiment=row.id)
+    rules_of(s, row).hold(s, row)
+    withdrawn.check(s, row.config, row.workspace_id)
+    cost_caps.check(s, caller, row.owner, unit.now, project=row.project_id, experiment=row.id)
     check_queued(unit.settings.limits, row.owner, frozenset(row.owner_groups), limits.live_jobs(s, row.owner))
     if row.started_at is not None and row.ended_at is not None:
         row.paused_seconds += max(0.0, unit.now - row.ended_at)
@@ -157,8 +160,15 @@ def reopen(unit: UnitOfWork, row: ExperimentRow, caller: Caller, chosen: Sequenc
 
 
 def _cannot(row: ExperimentRow, why: str) -> Conflict:
-    hint = f"begin another one with its results: det experiment fork {row.id} --warm-start"
-    return Conflict(f"experiment {row.id} cannot go on: {why}", hint=hint)
+    return Conflict(f"experiment {row.id} cannot go on: {why}", hint=another(row))
+
+
+def another(row: ExperimentRow) -> str:
+    """Return what begins another search like one that is over, with its results if its method can use them."""
+    block = searchers.BUILT_IN.get(row.searcher_name)
+    if block is not None and "warm_start" in block.model_fields:
+        return f"begin another one with its results: det experiment fork {row.id} --warm-start"
+    return f"begin another one: det experiment fork {row.id}"
 
 
 def _tell_what_it_missed(unit: UnitOfWork, row: ExperimentRow, going_on: set[int]) -> None:
@@ -200,7 +210,7 @@ def check_ended(row: ExperimentRow) -> None:
     if is_unmanaged(row):
         raise Conflict(
             f"trials of experiment {row.id} are evaluated by hand, and the cluster has no checkpoints of them",
-            hint=f"begin another one with its results: det experiment fork {row.id} --warm-start",
+            hint=another(row),
         )
     if row.searcher_name == "custom":
         raise Conflict(
@@ -323,7 +333,7 @@ def _chosen(s: Session, row: ExperimentRow, trial_ids: Sequence[int], *, longer:
 def _to_go_on(row: ExperimentRow) -> str:
     if _trains_on(row.searcher_name):
         return f"for longer: det experiment continue {row.id} --max-length N"
-    return f"begin another one with its results: det experiment fork {row.id} --warm-start"
+    return another(row)
 
 
 def _is_finished(trial: TrialRow) -> bool:

@@ -14,12 +14,15 @@ from detlab_hub.services.admission.notes import check_notes
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import experiment_for
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.current import current_config
+from detlab_hub.services.base.configs.rules import rules_of
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.tables import ExperimentRow, clean_text
 
 _TEXTS = ("name", "description", "notes")
+_IN_CONFIG = ("name", "description")
 
 
 class Edits(Service):
@@ -29,6 +32,7 @@ class Edits(Service):
         """Carry out an edit, all of it or nothing; the same again changes nothing.
 
         Raises:
+            ConfigError: A config policy sets what is to change.
             Conflict: It is to be archived and has not ended, or would have too many labels; or somebody has changed the
                 notes since `notes_before`.
             Forbidden: The caller may read it, not change it; or not archive it, which is its owner's.
@@ -40,8 +44,13 @@ class Edits(Service):
             if wanted.archived is not None:
                 experiment_for(unit.session, caller, experiment_id, Action.EXPERIMENT_ARCHIVE)
             check_notes(f"experiment {experiment_id}", row.notes, wanted.notes, wanted.notes_before)
+            before, labels = current_config(row), set(row.labels)
             changed = [*_write(row, wanted), *_label(row, wanted)]
             if changed:
+                ruled = {field: getattr(row, field) for field in _IN_CONFIG if field in changed}
+                if labels - set(row.labels):  # one more is allowed, whatever a policy of later sets
+                    ruled["labels"] = row.labels
+                rules_of(unit.session, row).check_change(before, ruled)
                 row.edited_at = unit.now
                 audit.note(unit, caller, "experiment.edit", f"experiment {experiment_id}", ", ".join(changed))
             moved = _archive(unit, row, archived=wanted.archived)

@@ -50,6 +50,7 @@ from detlab_hub.services.admission.preparing import (
 from detlab_hub.services.base import audit, offers, references
 from detlab_hub.services.base.access import experiment_for, owns, person
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs import withdrawn
 from detlab_hub.services.base.configs.parts import EXPERIMENT
 from detlab_hub.services.base.configs.rules import rules_for, rules_of
 from detlab_hub.services.base.context import Service, ServiceContext
@@ -73,6 +74,7 @@ from detlab_hub.store.bounded import bounded
 from detlab_hub.store.idempotency import key_problems, known_experiment, note_experiment
 from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order
 from detlab_hub.store.queries.finding import search as finding
+from detlab_hub.store.queries.jobs import quotas_of
 from detlab_hub.store.queries.metrics import curves as metrics
 from detlab_hub.store.queries.statements import chunks, first_that_fit
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TrialRow
@@ -126,6 +128,7 @@ class Experiments(Service):
         await self._context.read(lambda s: forking.check_code(s, caller, request.bundle, forked))
         await self._context.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
         place = await self._context.read(lambda s: destination_of(s, caller, prepared.config).workspace_id)
+        await self._context.read(lambda s: withdrawn.check(s, prepared.config, place))
         prepared.warnings += await self._check_resources(caller, prepared, place)
         prepared.warnings += await storage_quotas.check(self._context, caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._context.settings, request.bundle)
@@ -143,17 +146,18 @@ class Experiments(Service):
                 if prepared.config.get("unmanaged")
                 else await self._forecast(caller, prepared.config, place),
                 given=prepared.given,
-                cost=self._cost(prepared.config),
+                cost=await self._cost(caller, prepared.config),
             )
         # With rare relations between hyperparameters, drawing its first points takes seconds.
         begun = await workers.submissions.run(caller.name, FirstStep.of, prepared.config, seed_of(prepared.config))
         reply = await self._context.write(lambda unit: self._create(unit, caller, request, prepared, begun))
-        cost = self._cost(prepared.config)
+        cost = await self._cost(caller, prepared.config)
         return reply.model_copy(update={"given": prepared.given, "cost": cost}) if reply.created else reply
 
-    def _cost(self, config: Mapping[str, Any]) -> CostView | None:
+    async def _cost(self, caller: Caller, config: Mapping[str, Any]) -> CostView | None:
         settings, nodes = self._context.settings, self._context.backend.nodes(self._context.clock())
-        return cost_caps.planned(config, settings.pools, settings.currency, nodes)
+        quotas = await self._context.read(lambda s: [one.slots for one in quotas_of(s, caller.name, caller.groups)])
+        return cost_caps.planned(config, settings.pools, settings.currency, nodes, min(quotas, default=None))
 
     def _known(self, s: Session, caller: Caller, request: CreateExperiment) -> CreateExperimentReply | None:
         row = None if request.dry_run else known_experiment(s, caller.name, request.idempotency_key)
@@ -235,10 +239,10 @@ class Experiments(Service):
         if place.reference:  # whose workspace it is, for who submits the same again
             config = {**config, "workspace": place.reference}
         rules_for(unit.session, place.workspace_id, EXPERIMENT).check(config)  # as of now
+        withdrawn.check(unit.session, config, place.workspace_id)
         if request.activate and not config.get("unmanaged"):
-            cost_caps.check(
-                unit.session, caller.name, unit.now, project=None if place.project is None else place.project.id
-            )
+            project = None if place.project is None else place.project.id
+            cost_caps.check(unit.session, caller, caller.name, unit.now, project=project)
         row = _experiment_row(unit, caller, request, config, place)
         references.record(unit.session, caller, "experiment", row.id, config)
         note_experiment(unit.session, caller.name, request.idempotency_key, row.id, unit.now)
@@ -562,8 +566,9 @@ class Experiments(Service):
             row = experiment_for(unit.session, caller, experiment_id, action)
             before = row.state
             if isinstance(event, lifecycle.ExperimentActivateRequested):
-                cost_caps.check(unit.session, row.owner, unit.now, project=row.project_id, experiment=row.id)
-                row.warnings = without_idle_pause(cost_caps.without_pause(row.warnings))
+                cost_caps.check(unit.session, caller, row.owner, unit.now, project=row.project_id, experiment=row.id)
+                withdrawn.check(unit.session, row.config, row.workspace_id)
+                row.warnings = without_idle_pause(cost_caps.without_pause(withdrawn.without_pause(row.warnings)))
                 rules_of(unit.session, row).limit_open(row)
                 resume_search(unit, row, caller.name)
             try:

@@ -54,7 +54,7 @@ from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
 from detlab_hub.services.views import experiment_views, pages
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.experiments import journal_page
-from detlab_hub.store.queries.trials import next_index
+from detlab_hub.store.queries.trials import next_index, prepared
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 
@@ -184,7 +184,7 @@ def _refuse_ended(row: ExperimentRow) -> None:
     if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
         hint = f"Go on with it: det experiment continue {row.id}, or begin another one: det experiment fork {row.id}"
         if is_unmanaged(row):
-            hint = f"Begin another one with its results: det experiment fork {row.id} --warm-start"
+            hint = continuing.another(row).capitalize()
         raise Conflict(f"the search of experiment {row.id} is over: it is {state}", hint=hint)
 
 
@@ -216,7 +216,7 @@ def _event(s: Session, row: ExperimentRow, author: str, wanted: SteerSearch) -> 
         case "retry":
             return TrialsRetried(tuple(_failed(s, row, wanted.trial_ids)), author)
         case "bounds":
-            return SpaceEdited(wanted.hyperparameters or {}, author)
+            return SpaceEdited(wanted.hyperparameters or {}, author, prepared(s, row.id) if is_unmanaged(row) else ())
         case "concurrency":
             _need(wanted.limit is not None, "limit", "is missing: trials at a time, 0 for no limit")
             return ConcurrencySet(wanted.limit or 0, author)
@@ -242,7 +242,8 @@ def _check_policies(s: Session, row: ExperimentRow, wanted: SteerSearch) -> None
             lengths = ["searcher.max_time", "searcher.max_length"] if wanted.units else []
             rules.check_fixed([*(["searcher.max_trials"] if wanted.trials else []), *lengths])
         case "add":
-            rules.check_fixed(["searcher.max_trials"])
+            named = {f"hyperparameters.{name}" for point in wanted.points for name in point}
+            rules.check_fixed(["searcher.max_trials", *sorted(named)])
         case "bounds":
             rules.check_change(row.config, {"hyperparameters": wanted.hyperparameters or {}})
         case "concurrency":

@@ -29,6 +29,7 @@ _KERAS = re.compile(r"ModuleNotFoundError: No module named 'tensorflow'")
 _UNKNOWN = re.compile(r"NameError: name '(?P<name>[A-Za-z_]\w*)' is not defined")
 _INDENTED = re.compile(r"(?:IndentationError|TabError): (?P<what>.*)")
 _YAML = re.compile(r"yaml\.(?:scanner\.Scanner|parser\.Parser|composer\.Composer)Error: (?P<what>.*)")
+_PROCESSES = re.compile(r"(?:[\w.]+\.)?WorldSizeError: ")
 _KERNEL = re.compile(r"KernelDied: ")
 
 
@@ -67,6 +68,13 @@ def _yaml(_found: re.Match[str]) -> str:
     )
 
 
+def _processes(_found: re.Match[str]) -> str:
+    return (
+        "begin the entrypoint with python3 -m detlab.launch.torch_distributed, which starts one process for each slot, "
+        "or set resources.slots_per_trial to the number of processes"
+    )
+
+
 def _kernel(_found: re.Match[str]) -> str:
     return (
         "the outputs so far are in executed.ipynb; if it was memory: ask for more, or load less at once, in that cell"
@@ -79,6 +87,7 @@ _KNOWN: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (_UNKNOWN, _unknown),
     (_INDENTED, _indented),
     (_YAML, _yaml),
+    (_PROCESSES, _processes),
     (_KERNEL, _kernel),
 )
 

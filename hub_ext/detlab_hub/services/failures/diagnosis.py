@@ -31,7 +31,7 @@ _VERSION = "FrameworkVersionError"
 """An integration with another framework, whose package is missing, or of a version that was not tested."""
 _IMPORTS = ("ModuleNotFoundError", "ImportError", _VERSION)
 _REFUSED = "StorageRefused"
-_LASTING = (*_IMPORTS, "SyntaxError", "IndentationError", "TabError", "FrameworkError", _REFUSED)
+_LASTING = (*_IMPORTS, "SyntaxError", "IndentationError", "TabError", "FrameworkError", "WorldSizeError", _REFUSED)
 """Exceptions that unchanged code and config raise at each start."""
 _CHARS_READ = 2000
 """Characters of a line."""

@@ -10,11 +10,14 @@ import math
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from detlab.pasted import word
 from detlab.schemas.wire import AllocationState, EndReason, ExperimentState, FailureView, TrialState
 from detlab_hub.core.lifecycle.allocation import EndKind, PreemptReason
 from detlab_hub.store.queries import audit, parts, trials
+from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
 
+_NAMED_METRICS = 5
 _WORDS = 300
 """Characters of an agent's words on a card."""
 _STOPS = {"experiment.kill": "killed", "experiment.cancel": "canceled", "trial.kill": "killed"}
@@ -94,7 +97,25 @@ def _completed(s: Session, row: TrialRow) -> FailureView | None:
             hint=f"report {metric!r} with report_validation_metrics, or correct searcher.metric",
             command=f"det trial metrics {row.id}",
         )
-    return None
+    return _others_without_number(s, row)
+
+
+def _others_without_number(s: Session, row: TrialRow) -> FailureView | None:
+    """Return the card of a trial other metrics of which ended with NaN or infinity; None if none did."""
+    found = curves.last_without_number(s, row.id, _NAMED_METRICS + 1)
+    if not found:
+        return None
+    names = ", ".join(f"{name[:60]!r} ({group[:60]})" for group, name in found[:_NAMED_METRICS])
+    several, more = len(found) > 1, ", …" if len(found) > _NAMED_METRICS else ""
+    command = f"det trial metrics {row.id} --group {word(found[0][0])}"
+    return FailureView(
+        kind="nan",
+        message=f"it completed, but the last value{'s' if several else ''} of {names}{more}"
+        f" {'are' if several else 'is'} NaN or infinite",
+        trial_id=row.id,
+        hint=f"where it began: {command}",
+        command=command,
+    )
 
 
 def _timed_out(s: Session, row: TrialRow) -> FailureView:

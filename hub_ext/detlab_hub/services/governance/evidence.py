@@ -41,6 +41,7 @@ from detlab.schemas.wire.governance.evidence import (
 from detlab_hub.core.rights import Action
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.base.configs.withdrawn import WithdrawnSources, manifests_of
 from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.fencing import current_attempt
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -53,7 +54,18 @@ from detlab_hub.store.tables import CheckpointRow, EvidenceRow, ExperimentRow, L
 MATRIX_BYTES = 2 * 1024 * 1024
 MATRICES_PER_TRIAL = 16
 _TRIES = 3
-_OF_SEGMENT = ("first_step", "counts", "order", "roster", "world_size", "level", "canaries", "versions", "privacy")
+_OF_SEGMENT = (
+    "first_step",
+    "counts",
+    "order",
+    "roster",
+    "world_size",
+    "level",
+    "canaries",
+    "versions",
+    "privacy",
+    "profile",
+)
 
 
 class LedgerMovedError(Exception):
@@ -369,6 +381,7 @@ def stored_evidence(s: Session, uuid: str) -> StoredEvidence | None:
         {one.index: one.envelope for one in rows if one.envelope is not None},
         matrices,
         public_keys(governance.keys(s)),
+        {} if kept is None else manifests_of(s, kept),
     )
 
 
@@ -393,6 +406,7 @@ def _judge(
         request.roster,
         frozenset(request.damaged),
         frozenset(one for one in later if _is_gone(s, one)),
+        WithdrawnSources(s).at(*_places(s, trial.experiment_id, stored.trial_id)),
     )
     found = verify(stored, continuation, ed25519_check)
     found += [Refusal(one.code, one.message) for one in request.refusals]
@@ -402,6 +416,13 @@ def _judge(
     entries = stored.entries if trial.id == stored.trial_id else entries_of(governance.ledger(s, trial.id))
     refused = bool(found) and policy.enforce == "strict"
     return reply, _consequence(list(entries), trial.id, stored, continuation, reply, now, refused=refused)
+
+
+def _places(s: Session, experiment_id: int, trial_id: int) -> list[int | None]:
+    """Return the workspaces of an experiment, and of another trial."""
+    other = s.get(TrialRow, trial_id)
+    rows = [s.get(ExperimentRow, one) for one in (experiment_id, other and other.experiment_id) if one is not None]
+    return [row.workspace_id for row in rows if row is not None]
 
 
 def _is_gone(s: Session, uuid: str) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
-from detlab.governance.evidence import ed25519_check
+from detlab.governance.evidence import ed25519_check, unchecked_predicate
 from detlab.governance.ledger import sources_that_reached
 from detlab.governance.verification import intact
 from detlab.schemas.wire.governance.evidence import (
@@ -24,6 +23,7 @@ from detlab.schemas.wire.governance.evidence import (
 from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.base.access import administers, checkpoint_named, no_such, trial_for
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.withdrawn import WithdrawnSources
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.governance.evidence import stored_evidence
 from detlab_hub.services.governance.keys import key_view
@@ -56,6 +56,7 @@ class EvidenceReading(Service):
                     hint="what its experiment trained was not governed: docs/how-to/govern-what-sources-train.md",
                 )
             problems = intact(stored, ed25519_check)
+            over = WithdrawnSources(s).in_checkpoint(s, whole)
             said = predicate_of(row)
             return EvidenceView(
                 checkpoint=whole,
@@ -68,6 +69,7 @@ class EvidenceReading(Service):
                 learnt_from=sources_that_reached(said.get("taint") or {}, stored.matrices),
                 keys=[key_view(key) for key in governance.keys(s)],
                 problems=[RefusalView(code=one.code, message=one.message[:1000]) for one in problems],
+                withdrawn=[RefusalView(code=one.code, message=one.message[:1000]) for one in over],
             )
 
         return await self._context.read(read)
@@ -138,11 +140,7 @@ def _entry_view(row: LedgerRow) -> LedgerEntryView:
 
 def predicate_of(row: EvidenceRow) -> dict[str, Any]:
     """Return what a statement says, whoever has signed it; empty if it cannot be read."""
-    try:
-        found = json.loads(base64.b64decode(row.envelope["payload"]))["predicate"]
-    except (KeyError, TypeError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return unchecked_predicate(row.envelope)
 
 
 def summary_of(s: Session, uuid: str) -> EvidenceSummary | None:

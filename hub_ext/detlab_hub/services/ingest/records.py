@@ -28,6 +28,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.searchers import ProgressReported, SearcherInputError
+from detlab_hub.services.alerts.of_lines import LineFound, tell_of_lines
 from detlab_hub.services.base.callers import TaskCaller
 from detlab_hub.services.base.fencing import current_attempt, current_holder
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -35,9 +36,10 @@ from detlab_hub.services.failures import cards
 from detlab_hub.services.ingest import scoring
 from detlab_hub.services.lifecycle import gangs, log_policies, missing_checkpoints
 from detlab_hub.services.lifecycle.log_policies import Finding
-from detlab_hub.services.lifecycle.transitions import apply_trial, condemn_trial, tell_search
+from detlab_hub.services.lifecycle.transitions import apply_trial, condemn_search, condemn_trial, tell_search
 from detlab_hub.services.notify.telling import say_of_trial
 from detlab_hub.store import BadReport
+from detlab_hub.store.queries import trials as trials_of
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.metrics import curves, reports
 from detlab_hub.store.tables import AllocationRow, PartRow, TaskRow, TrialRow
@@ -69,7 +71,12 @@ class _Taking:
 
 
 def take(
-    unit: UnitOfWork, task: TaskCaller, batch: RecordBatch, node: int = 0, found: Sequence[Finding] = ()
+    unit: UnitOfWork,
+    task: TaskCaller,
+    batch: RecordBatch,
+    node: int = 0,
+    found: Sequence[Finding] = (),
+    lines: Sequence[LineFound] = (),
 ) -> RecordAck:
     """Take a batch of records.
 
@@ -79,6 +86,7 @@ def take(
         batch: The records.
         node: Which of the attempt's nodes, in their order; each counts its own records.
         found: What log policies have found in it.
+        lines: What rules of alerts have found in it.
 
     Returns:
         The number of the last record that is stored with the transaction, and what was refused.
@@ -105,6 +113,7 @@ def take(
         counted.logs_seq = mark
         _take_logs(taking, fresh, None if row.nodes < 2 else node)
         log_policies.note(unit, trial, row.run, counted.agent_id, found)
+        tell_of_lines(unit, trial, counted.agent_id, lines)
     else:
         counted.metrics_seq = mark
         for record in fresh:
@@ -405,7 +414,7 @@ def _recount(unit: UnitOfWork, trial: TrialRow, resume_step: int) -> None:
 
 
 def _take_validation(unit: UnitOfWork, trial: TrialRow, record: MetricsRecord) -> None:
-    experiment = unit.experiment(trial.experiment_id)
+    experiment, seen = unit.experiment(trial.experiment_id), trial.searcher_metric_seen
     if experiment.metric not in record.metrics:
         _warn_without_metric(unit, trial, record)
         return
@@ -419,6 +428,9 @@ def _take_validation(unit: UnitOfWork, trial: TrialRow, record: MetricsRecord) -
         _judge(unit, trial, record, value)
     except SearcherInputError as error:
         condemn_trial(unit, trial, error, record.metrics)
+        lacks_time = (experiment.config.get("searcher") or {}).get("time_metric") not in record.metrics
+        if lacks_time and not seen and not trials_of.any_judged(unit.session, experiment.id):
+            condemn_search(unit, trial)
 
 
 def _judge(unit: UnitOfWork, trial: TrialRow, record: MetricsRecord, value: float) -> None:

@@ -34,6 +34,7 @@ from detlab_hub.core.lifecycle.allocation import AllocationStarted, LeaveAcknowl
 from detlab_hub.core.rights import Action, ObjectKind, Right, Thing, may, right_of
 from detlab_hub.services.admission import log_rate
 from detlab_hub.services.admission.storage_quotas import StorageWarnings
+from detlab_hub.services.alerts.of_lines import LineRules
 from detlab_hub.services.base.access import no_such, who_is
 from detlab_hub.services.base.callers import TaskCaller
 from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
@@ -69,9 +70,12 @@ _TRIES = 3
 class Tasks(Service):
     """The task API."""
 
-    def __init__(self, context: ServiceContext, policies: PolicyMatcher, evidence: SignedEvidence) -> None:
+    def __init__(
+        self, context: ServiceContext, policies: PolicyMatcher, lines: LineRules, evidence: SignedEvidence
+    ) -> None:
         super().__init__(context)
         self._policies = policies
+        self._lines = lines
         self._evidence = evidence
         self._rank_states = RankStates(context)
         self._storage_warnings = StorageWarnings(context)
@@ -79,7 +83,7 @@ class Tasks(Service):
     @classmethod
     def made_for(cls, services: ServiceLookup) -> Self:
         """Make the one of a master."""
-        return cls(services.context, services[PolicyMatcher], services[SignedEvidence])
+        return cls(services.context, services[PolicyMatcher], services[LineRules], services[SignedEvidence])
 
     async def records(self, task: TaskCaller, batch: RecordBatch, node: int = 0) -> RecordAck:
         """Take a batch of records of one of the task's nodes; what is acknowledged is committed.
@@ -89,7 +93,8 @@ class Tasks(Service):
         """
         batch = await log_rate.thinned(self._context, task.allocation_id, batch, node)
         found = await self._policies.match(task.allocation_id, batch, lambda s: current_holder(s, task))
-        ack = await self._context.write(lambda unit: records.take(unit, task, batch, node, found))
+        lines = await self._lines.match(task.allocation_id, batch, lambda s: current_holder(s, task))
+        ack = await self._context.write(lambda unit: records.take(unit, task, batch, node, found, lines))
         self._policies.written(task.allocation_id, found)
         return ack
 

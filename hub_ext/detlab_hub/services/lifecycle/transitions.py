@@ -569,6 +569,15 @@ def condemn_trial(unit: UnitOfWork, row: TrialRow, error: SearcherInputError | s
     apply_trial(unit, row, trials.Condemned())
 
 
+def condemn_search(unit: UnitOfWork, row: TrialRow) -> None:
+    """End a search with its first trial that was condemned: the others report the same names."""
+    experiment, card = unit.experiment(row.experiment_id), row.failure or {}
+    hint = f"{card.get('hint')} (the search ends: its other trials would fail in the same way)"
+    experiment.failure = {**card, "hint": hint}
+    unit.changed_experiment(experiment.id)
+    apply_experiment(unit, experiment, experiments.SearchBroke())
+
+
 # --- experiments
 
 

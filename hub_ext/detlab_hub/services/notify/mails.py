@@ -32,9 +32,17 @@ from detlab_hub.core.alerts.mails import (
 from detlab_hub.services.base.context import ServiceContext
 from detlab_hub.services.base.settings import SmtpServer
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.services.notify.sending import ERROR_CHARS, MOST_WAITING, CallSender, Receiver, SentCall, may_tell
+from detlab_hub.services.notify.sending import (
+    ERROR_CHARS,
+    MOST_WAITING,
+    CallSender,
+    Receiver,
+    SentCall,
+    link_of,
+    may_tell,
+)
 from detlab_hub.services.notify.smtp import Delivery, MailError
-from detlab_hub.store.queries.notify import emails, webhooks
+from detlab_hub.store.queries.notify import emails, user_settings, webhooks
 from detlab_hub.store.queries.notify.webhooks import DueCall
 from detlab_hub.store.tables import EmailRow, WebhookRow
 
@@ -191,16 +199,16 @@ class MailSender(CallSender):
             raise MailError("the mail server was too slow") from None
 
     def _alert(self, s: Session, call: DueCall) -> _AddressedLetter | None:
-        """Return what is sent; None: nothing, for its owner has no address, or may not read that any more."""
+        """Return what is sent; None: nothing, for its owner has no address, wants none, or may not read that now."""
         row, to = s.get(WebhookRow, call.id), s.get(EmailRow, call.owner)
         if row is None or to is None or not to.address or not may_tell(s, call.owner, row):
+            return None
+        if not user_settings.settings_of(s, call.owner).email:
             return None
         if row.event == HELD_BACK:
             letter = summary_letter(row.body["count"], self._page)
         else:
-            about = row.experiment_id
-            link = "" if about is None else f"{self._page.rstrip('/')}/experiments/{about}"
-            letter = alert_letter(row.body, link, self._page)
+            letter = alert_letter(row.body, link_of(self._page.rstrip("/"), row), self._page)
         return _AddressedLetter(to.address, letter, row.created_at, _key(row))
 
     def _code(self, unit: UnitOfWork, call: DueCall) -> _AddressedLetter | None:

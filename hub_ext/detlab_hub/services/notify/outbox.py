@@ -27,7 +27,15 @@ from detlab_hub.services.base.context import ServiceContext
 from detlab_hub.services.base.outgoing import Allowed, Outgoing, OutgoingError
 from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.services.notify.sending import ERROR_CHARS, MOST_WAITING, CallSender, Receiver, SentCall, may_tell
+from detlab_hub.services.notify.sending import (
+    ERROR_CHARS,
+    MOST_WAITING,
+    CallSender,
+    Receiver,
+    SentCall,
+    link_of,
+    may_tell,
+)
 from detlab_hub.store.queries.notify import webhooks
 from detlab_hub.store.queries.notify.webhooks import DueCall
 from detlab_hub.store.tables import HookRow, WebhookRow
@@ -172,7 +180,7 @@ class WebhookSender(CallSender):
         if hook is None or hook.owner != row.owner or not may_tell(s, hook.owner, row):
             return None
         base = (settings.public_url or settings.service_url).rstrip("/")
-        link = "" if row.experiment_id is None else f"{base}/experiments/{row.experiment_id}"
+        link = link_of(base, row)
         body = render(hook.format, f"{row.id}", row.created_at, row.body, link)
         headers = {"Content-Type": "application/json", "User-Agent": "detlab", "X-Detlab-Event": row.event}
         if hook.format == "default":

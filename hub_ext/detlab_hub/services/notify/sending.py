@@ -204,3 +204,11 @@ def may_tell(s: Session, owner: str, row: WebhookRow) -> bool:
         run = s.get(TrackedRunRow, run_id)
         return run is not None and right_of(person(caller), tracked_thing(s, caller, run)) >= Right.READ
     return True
+
+
+def link_of(page: str, row: WebhookRow) -> str:
+    """Return the address of the page of what a call tells of, below that of the Hub's page; empty: of nothing."""
+    if row.experiment_id is not None:
+        return f"{page}/experiments/{row.experiment_id}"
+    run_id = row.body.get("run_id")
+    return "" if run_id is None else f"{page}/runs/{run_id}"

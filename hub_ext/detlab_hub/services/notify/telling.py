@@ -6,7 +6,7 @@ was kept. Texts are anybody's; they are kept as they are, shortened, and shown a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.notify.mails import enqueue_mail
 from detlab_hub.services.notify.outbox import enqueue_for
 from detlab_hub.store.queries import workspaces
-from detlab_hub.store.queries.notify import alerts
+from detlab_hub.store.queries.notify import alerts, user_settings
 from detlab_hub.store.tables import AlertRow, AlertRuleRow, ExperimentRow, HookRow, TrackedRunRow, TrialRow
 
 MINUTE = 60.0
@@ -44,6 +44,7 @@ class Said:
         experiment_id: What it is about; None: no experiment.
         trial_id: The trial whose code says it.
         run_id: The run from elsewhere that says it.
+        line: The line of output that it is about: `pattern`, `task`, `node`, `line`.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class Said:
     experiment_id: int | None = None
     trial_id: int | None = None
     run_id: str | None = None
+    line: Mapping[str, str] | None = None
 
 
 def tell(
@@ -94,8 +96,14 @@ def tell_all(
 ) -> bool:
     """Tell one person several things, as `tell` does; return False if not all are kept.
 
+    Their own settings go before a rule: what is not mailed because of them is new at the bell, if they want that.
+
     What is too much costs no statement of its own: a batch of reports may have a thousand of them.
     """
+    wants = user_settings.settings_of(unit.session, owner)
+    if email and not wants.email:
+        email, bell = False, True
+    bell = bell and wants.bell
     recent = alerts.recent(unit.session, source, owner, unit.now - MINUTE, most)
     kept = many[: most - len(recent)]
     newest = recent[0] if recent else None
@@ -171,6 +179,7 @@ def told_of(unit: UnitOfWork, said: Said, row: AlertRow) -> dict[str, Any]:
         "experiment": None if experiment is None else _facts(unit, experiment),
         "trial_id": said.trial_id,
         "run_id": said.run_id,
+        **({} if said.line is None else {"line": dict(said.line)}),
     }
 
 
@@ -242,6 +251,9 @@ def _say(unit: UnitOfWork, subject: AlertSubject, source: str, many: Sequence[Sa
 
 def _reads(s: Session, rule: AlertRuleRow, subject: AlertSubject, run: TrackedRunRow | None) -> bool:
     caller = Caller(rule.owner, groups=frozenset(rule.owner_groups))
-    if run is None:
-        return may_read(s, caller, subject.experiment_id)
+    return may_read(s, caller, subject.experiment_id) if run is None else reads_run(s, caller, run)
+
+
+def reads_run(s: Session, caller: Caller, run: TrackedRunRow) -> bool:
+    """Whether somebody may read a run from elsewhere."""
     return right_of(person(caller), tracked_thing(s, caller, run)) >= Right.READ

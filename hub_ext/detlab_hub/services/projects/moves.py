@@ -13,6 +13,7 @@ from detlab_hub.services.admission.workspace_defaults import defaults_of, storag
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import experiment_for
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs import withdrawn
 from detlab_hub.services.base.configs.parts import EXPERIMENT
 from detlab_hub.services.base.configs.rules import rules_for
 from detlab_hub.services.base.context import Service
@@ -45,7 +46,8 @@ class Moves(Service):
             if not wanted.keep_storage:
                 _check_storage(s, row, place)
             if place.workspace_id != row.workspace_id and not ExperimentState(row.state).terminal:
-                rules_for(s, place.workspace_id, EXPERIMENT).hold(row)
+                rules_for(s, place.workspace_id, EXPERIMENT).hold(s, row)
+                withdrawn.check(s, row.config, place.workspace_id)
             before = (row.workspace_id, row.project_id)
             after = place.made(unit)
             if before != after:

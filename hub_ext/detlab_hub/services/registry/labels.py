@@ -20,6 +20,7 @@ from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.notify.outbox import enqueue
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.views import move_view
+from detlab_hub.services.registry.withdrawals import check_promotion
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.tables import CheckpointRow, LabelMoveRow, ModelRow, VersionLabelRow, VersionRow
@@ -163,12 +164,13 @@ def put_label(
 
     Raises:
         ConfigError: It cannot be a label.
-        Conflict: The model has too many.
+        Conflict: The model has too many, or a source that has trained the version is withdrawn.
     """
     label = check_label(label)
     held = models.with_label(unit.session, model.id, label)
     if held is not None and held.version_id == version.id:
         return models.moves(unit.session, model.id, limit=1, label=label)[0]
+    check_promotion(unit.session, model, version.checkpoint_uuid)
     before = None if held is None else held.version
     if held is None:
         if len(models.labels_of(unit.session, [model.id]).get(model.id, [])) >= MOST_LABELS:

@@ -38,6 +38,7 @@ from detlab_hub.services.registry.labels import check_label, check_open, put_lab
 from detlab_hub.services.registry.lineage import capture, finite, graph_of
 from detlab_hub.services.registry.models import check_metadata, edited_metadata, visible
 from detlab_hub.services.registry.views import version_view, version_views
+from detlab_hub.services.registry.withdrawals import check_promotion
 from detlab_hub.services.views import experiment_views, pages
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.registry import models, search
@@ -79,7 +80,7 @@ class Versions(Service):
             ConfigError: It names no checkpoint or two, or a label or the metadata cannot be used; or the semantic
                 version is none, or not above those before it.
             Conflict: The checkpoint is not whole, the experiment has none, the version has another semantic version, or
-                the model is archived.
+                the model is archived; or a source that has trained the checkpoint is withdrawn.
             Forbidden: The caller may read the model, not change it; or not register this checkpoint there: see
                 `_check_may_register`.
             NotFound: There is no such model, checkpoint or experiment for the caller.
@@ -93,6 +94,7 @@ class Versions(Service):
             version = models.of_checkpoint(unit.session, row.id, checkpoint.uuid)
             if version is None:
                 _check_may_register(unit.session, caller, row, checkpoint)
+                check_promotion(unit.session, row, checkpoint.uuid)
                 version = _register(unit, caller, row, checkpoint, wanted)
             elif wanted.semver is not None and wanted.semver != version.semver:
                 raise Conflict(

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire.registry import LabelMove, Lineage, ModelView, VersionView
 from detlab_hub.services.base.access import may_read, model_rights, reference_to
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.withdrawn import WithdrawnSources
 from detlab_hub.services.views.pages import brief
 from detlab_hub.store.queries import workspaces
 from detlab_hub.store.queries.registry import models
@@ -79,9 +80,12 @@ def version_views(s: Session, rows: Sequence[VersionRow], reader: Caller, *, ful
         for one in held:
             labels.setdefault(one.version_id, []).append(one.label)
     views: list[VersionView] = []
+    withdrawn = WithdrawnSources(s)
     for row in rows:
         model, checkpoint = of_models[row.model_id], saved.get(row.checkpoint_uuid)
         made = _view(row, model, reference_to(reader, model), checkpoint, sorted(labels.get(row.id, [])), full=full)
+        if over := withdrawn.in_checkpoint(s, row.checkpoint_uuid, model.workspace_id):
+            made = made.model_copy(update={"withdrawn": [one.message for one in over]})
         of = made.lineage.experiment_id
         if full and (of is None or not may_read(s, reader, of)):
             made = made.model_copy(update={"lineage": made.lineage.model_copy(update={"config": {}})})

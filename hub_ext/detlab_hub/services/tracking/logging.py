@@ -12,8 +12,10 @@ from sqlalchemy.orm import Session
 from detlab.errors import Forbidden, NotFound
 from detlab.schemas.wire.logged_names import BadKey, check_key
 from detlab_hub.core.tracking import keys
+from detlab_hub.services.alerts.evaluation import AlertEvaluation
+from detlab_hub.services.alerts.of_runs import tell_of_metrics
 from detlab_hub.services.base.callers import TaskCaller
-from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.tracking import in_trials
 from detlab_hub.services.tracking.access import TrackedRun, Tracker, run_for
@@ -61,7 +63,21 @@ class HistoryPage:
 
 
 class RunLogging(Service):
-    """Use cases of what is logged."""
+    """Use cases of what is logged.
+
+    Args:
+        context: Reads and writes.
+        evaluation: Knows the rules of alerts.
+    """
+
+    def __init__(self, context: ServiceContext, evaluation: AlertEvaluation) -> None:
+        super().__init__(context)
+        self._evaluation = evaluation
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> RunLogging:
+        """Make it with the evaluation of alerts."""
+        return cls(services.context, services[AlertEvaluation])
 
     async def log(self, caller: Tracker, run_id: str, batch: LoggedBatch) -> None:
         """Log a batch. Into a trial, metrics come from its own task alone, and go to its groups.
@@ -82,11 +98,13 @@ class RunLogging(Service):
                 check_size(unit.session, row)
             if batch.points:
                 _put_points(unit, caller, row, batch)
+                tell_of_metrics(unit, rules, row, batch.points)
             if row.is_trial and (batch.params or batch.tags):
                 in_trials.mirror(unit, row)
             row.updated_at = unit.now
             unit.outbox.wake_logs.add(row.id)
 
+        rules = await self._evaluation.rules()
         await self._context.write(log)
 
     async def delete_tag(self, caller: Tracker, run_id: str, key: str) -> None:

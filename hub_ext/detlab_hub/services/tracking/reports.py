@@ -41,9 +41,11 @@ from detlab_hub.core.tracking.writers import (
     run_ids_of_key,
     standing_of,
 )
+from detlab_hub.services.alerts.evaluation import AlertEvaluation
+from detlab_hub.services.alerts.of_runs import tell_of_end, tell_of_metrics
 from detlab_hub.services.base.access import check_may_ask, person, tracked_thing
 from detlab_hub.services.base.callers import Caller
-from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.notify.telling import say_of_run
 from detlab_hub.services.tracking.access import made_place, place_named, run_for, trial_of
@@ -87,7 +89,21 @@ class _Taken:
 
 
 class RunReports(Service):
-    """Use cases of the processes of runs from elsewhere."""
+    """Use cases of the processes of runs from elsewhere.
+
+    Args:
+        context: Reads and writes.
+        evaluation: Knows the rules of alerts.
+    """
+
+    def __init__(self, context: ServiceContext, evaluation: AlertEvaluation) -> None:
+        super().__init__(context)
+        self._evaluation = evaluation
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> RunReports:
+        """Make it with the evaluation of alerts."""
+        return cls(services.context, services[AlertEvaluation])
 
     async def begin(self, caller: Caller, wanted: BeginRun) -> RunBegun:
         """Make a run, or find it: it is asked for again before anything is sent.
@@ -133,12 +149,17 @@ class RunReports(Service):
                 raise Conflict(f"run {row.id} does not know its process {writer}", hint="It begins by POST runs.")
             taken = _taken(found, sent)
             found.heard_at = unit.now
+            before = row.status
             _store(unit, row, taken)
+            if taken.points:
+                tell_of_metrics(unit, rules, row, taken.points)
             _settle(unit, row, found, taken)
+            tell_of_end(unit, rules, row, before)
             row.updated_at = unit.now
             unit.outbox.wake_logs.add(row.id)
             return RecordAck(acked=found.acked, refused=taken.refused)
 
+        rules = await self._evaluation.rules()
         return await self._context.write(take)
 
     async def sweep(self) -> int:
@@ -156,9 +177,12 @@ class RunReports(Service):
                     continue
                 one.state, one.reason = WriterState.LOST, LOST
                 one.ended_ms = max(round(one.heard_at * 1000), one.begun_ms)
+                stood = row.status
                 _restate(unit, row)
+                tell_of_end(unit, rules, row, stood)
             return len(silent)
 
+        rules = await self._evaluation.rules()
         lost = 0
         while found := await context.write(lose):
             lost += found

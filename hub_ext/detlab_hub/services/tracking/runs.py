@@ -13,9 +13,11 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict
 from detlab_hub.core.rights import Action
 from detlab_hub.core.tracking.search import RUN_FIELDS
+from detlab_hub.services.alerts.evaluation import AlertEvaluation
+from detlab_hub.services.alerts.of_runs import tell_of_end
 from detlab_hub.services.base.access import person, workspace_for
 from detlab_hub.services.base.callers import Caller, TaskCaller
-from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.fencing import current_attempt
 from detlab_hub.services.base.threads import user_of
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -68,7 +70,21 @@ class RunPage:
 
 
 class TrackedRuns(Service):
-    """Use cases of runs."""
+    """Use cases of runs.
+
+    Args:
+        context: Reads and writes.
+        evaluation: Knows the rules of alerts.
+    """
+
+    def __init__(self, context: ServiceContext, evaluation: AlertEvaluation) -> None:
+        super().__init__(context)
+        self._evaluation = evaluation
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> TrackedRuns:
+        """Make it with the evaluation of alerts."""
+        return cls(services.context, services[AlertEvaluation])
 
     async def create(self, caller: Tracker, wanted: NewRun) -> RunFacts:
         """Begin a run.
@@ -124,9 +140,11 @@ class TrackedRuns(Service):
 
         def update(unit: UnitOfWork) -> RunFacts:
             row = writable(unit, caller, run_id)
+            before = row.status
             if status is not None and not row.is_trial:
                 row.status = status
                 row.ended_ms = ended_ms if ended_ms is not None else row.ended_ms
+                tell_of_end(unit, rules, row, before)
             if name:
                 row.name = name[:NAME_CHARS]
             row.updated_at = unit.now
@@ -134,6 +152,7 @@ class TrackedRuns(Service):
             unit.session.flush()
             return run_facts(unit.session, loaded(unit.session, [run_id]))[0]
 
+        rules = await self._evaluation.rules()
         return await self._context.write(update)
 
     async def set_deleted(self, caller: Tracker, run_id: str, deleted: bool) -> None:

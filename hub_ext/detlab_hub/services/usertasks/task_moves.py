@@ -38,7 +38,7 @@ class TaskMoves(Service):
             row = seen_task(unit.session, caller, task_id, Action.TASK_MOVE)
             place = destination(unit.session, caller, wanted.workspace, wanted.project, row.owner)
             if place.workspace_id != row.workspace_id and not TrialState(row.state).terminal:
-                rules_for(unit.session, place.workspace_id, TASKS).hold(row)
+                rules_for(unit.session, place.workspace_id, TASKS).hold(unit.session, row)
             before = (row.workspace_id, row.project_id)
             after = place.made(unit) if place.reference or place.project is not None else (None, None)
             if before != after:

@@ -237,7 +237,7 @@ def create_row(
     check_queued(unit.settings.limits, caller.name, caller.groups, limits.live_jobs(unit.session, caller.name))
     slots = int((config.get("resources") or {}).get("slots") or 0)
     if slots:
-        cost_caps.check(unit.session, caller.name, unit.now)
+        cost_caps.check(unit.session, caller, caller.name, unit.now)
     place = destination_of(unit.session, caller, config)
     rules_for(unit.session, place.workspace_id, TASKS).check(config)  # as of now
     if place.reference:  # whose workspace it is, for who submits the same again

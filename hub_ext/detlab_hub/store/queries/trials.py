@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Row, bindparam, func, select
 from sqlalchemy.orm import Session
 
+from detlab.schemas.wire import TrialState
 from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import AllocationRow, TrialRow
@@ -128,6 +129,26 @@ def first_failed(s: Session, experiment_id: int) -> TrialRow | None:
     """Return the trial of an experiment that failed first."""
     failed = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.state == "ERROR")
     return s.scalar(failed.order_by(TrialRow.ended_at, TrialRow.id).limit(1))
+
+
+def prepared(s: Session, experiment_id: int) -> tuple[str, ...]:
+    """Return the request ids of trials that have a point and were never handed out or started, in their order."""
+    row = TrialRow
+    waiting = row.asked_at.is_(None), row.run == 0, row.steps_completed == 0, ~row.point_due
+    over = [one.value for one in TrialState if one.terminal]
+    query = select(row.request_id).where(row.experiment_id == experiment_id, row.state.not_in(over), *waiting)
+    s.flush()
+    return tuple(s.scalars(query.order_by(row.idx)))
+
+
+def any_judged(s: Session, experiment_id: int) -> bool:
+    """Whether the search could use a report of one of its trials: those whose report it could not are condemned."""
+    condemned = [TrialState.ERROR.value, TrialState.STOPPING_ERROR.value]
+    query = select(TrialRow.id).where(
+        TrialRow.experiment_id == experiment_id, TrialRow.searcher_metric_seen, TrialRow.state.not_in(condemned)
+    )
+    s.flush()
+    return s.scalar(query.limit(1)) is not None
 
 
 def first_ids(s: Session, experiment_id: int, limit: int) -> list[int]:

@@ -72,7 +72,7 @@ class AlertMarkRow(Base):
 
     rule_id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     experiment_id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
-    """0: of the owner's quotas."""
+    """0: of the owner's quotas; below 0: of a run from elsewhere, or a trial: `runs.mark_key`, `alerts.trial_key`."""
     value: Mapped[float | None] = mapped_column(Double, default=None)
     count: Mapped[int] = mapped_column(default=0)
     told: Mapped[bool] = mapped_column(default=False)

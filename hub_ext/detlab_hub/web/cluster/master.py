@@ -29,6 +29,8 @@ class MasterLogQuery(Wire):
     limit: int = Field(100, ge=1, le=1000)
     level: LogLevel = "debug"
     """Only those of this level, and above."""
+    search: str = Field("", max_length=200)
+    """Only those with this text in them, or in the name of their logger, whatever its case."""
 
 
 @route("cluster/message", relayed=True)

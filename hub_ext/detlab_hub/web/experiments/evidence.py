@@ -9,13 +9,18 @@ from detlab.schemas.wire.governance.evidence import (
     EvidenceView,
     LedgerPage,
     MatrixView,
+    RestoreSource,
     RevokeKey,
     RotateKey,
     SigningKeyList,
+    WithdrawnSourceList,
+    WithdrawnSourceView,
+    WithdrawSource,
 )
 from detlab_hub.core.rights import Action
 from detlab_hub.services.governance.keys import SigningKeys
 from detlab_hub.services.governance.reading import EvidenceReading
+from detlab_hub.services.registry.withdrawals import Withdrawals
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
@@ -81,3 +86,28 @@ class KeyRevocation(Guarded):
     async def post(self, key: str, body: RevokeKey) -> SigningKeyList:
         """Declare that nothing which a key has signed holds any more."""
         return await self.services[SigningKeys].revoke(self.person, key, body)
+
+
+@route("withdrawn-sources")
+class WithdrawnSourcesRoute(Guarded):
+    """Sources that may not be trained on any more."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self) -> WithdrawnSourceList:
+        """List what is withdrawn in the cluster and in the caller's workspaces, with the versions that hold it."""
+        return await self.services[Withdrawals].page(self.person)
+
+    @needs("write", cross_site="xsrf", action=Action.SOURCE_WITHDRAW)
+    async def post(self, body: WithdrawSource) -> WithdrawnSourceView:
+        """Withdraw a source: what trains on it is paused, and nothing starts or is promoted that has learnt from it."""
+        return await self.services[Withdrawals].withdraw(self.person, body)
+
+
+@route("withdrawn-sources/undo")
+class WithdrawalUndone(Guarded):
+    """A withdrawal that is taken back."""
+
+    @needs("write", cross_site="xsrf", action=Action.SOURCE_RESTORE)
+    async def post(self, body: RestoreSource) -> WithdrawnSourceView:
+        """Take a withdrawal back; what was paused goes on when its owners say so."""
+        return await self.services[Withdrawals].undo(self.person, body)

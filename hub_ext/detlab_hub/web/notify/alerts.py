@@ -25,6 +25,8 @@ class AlertsQuery(Wire):
 
     unread: bool = False
     """Only those that the caller has not read."""
+    all_channels: bool = False
+    """With those of rules without the bell, which were sent by webhook or e-mail alone."""
     limit: int = Field(100, ge=1, le=1000)
     before: RowId | None = None
     """`next` of the page before."""

@@ -161,9 +161,10 @@ function RemoveQuota({ quota, reload }: { quota: Row; reload: () => void }): Rea
   const act = useAct();
   const name = `${quota.kind} ${nameText(quota.name)}`;
   const remove = async (): Promise<void> => {
-    const question = { title: `Remove the quota of ${name}?`, body: 'The slots held are then limited only by what is free.', yes: 'Remove' };
+    const question = { title: `Remove the quota of ${name}?`, body: 'The slots held are then limited only by what is free. A quota of storage and a cap of cost stay.', yes: 'Remove' };
     if (!(await confirm(question))) return;
-    const query = `kind=${quota.kind}&name=${encodeURIComponent(quota.name)}`;
+    // Those of bytes and the cap of cost stay.
+    const query = `kind=${quota.kind}&name=${encodeURIComponent(quota.name)}&what=slots`;
     if (!(await act(() => api.del(`quotas?${query}`)))) return;
     notify(`Quota of ${name} removed`, 'good');
     reload();

@@ -3,6 +3,7 @@
 export { Audit } from './Audit';
 export { Dialog } from './Dialog';
 export { AllWork } from './AllWork';
+export { MasterLog } from './MasterLog';
 export { Nodes } from './Nodes';
 export { Go, View } from './parts';
 export { Queue } from './Queue';

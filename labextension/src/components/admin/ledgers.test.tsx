@@ -3,12 +3,13 @@ import userEvent from '@testing-library/user-event';
 import { expect, test } from 'vitest';
 
 import { ApiError } from '../../state/api';
-import type { PoolView, UsageRow } from '../../state/wire';
+import type { MasterLogLine, PoolView, UsageRow } from '../../state/wire';
 import { show } from '../../testing/app';
 import { Audit, placeOf } from './Audit';
 import { AllWork } from './AllWork';
 import { experiment, holding, HOSTILE, overview, task, waiting } from './fixtures';
 import { Limits } from './Limits';
+import { MasterLog } from './MasterLog';
 import { summaryOf, Queue } from './Queue';
 import { Quotas } from './Quotas';
 import { Service } from './Service';
@@ -242,3 +243,27 @@ test('caps of cost are listed with what is used of them, as text', async () => {
   expect(container.querySelector('img')).toBeNull();
   expect(screen.getByText('No quotas of slots.')).toBeTruthy();
 });
+
+test('the master log has its newest lines, follows, and asks for a level and a text', async () => {
+  const line = (id: number, text: string, level = 'info'): MasterLogLine => ({ id, at: 1e9 + id, level, logger: 'detlab_hub.web', text });
+  const shown = show(<MasterLog />, {
+    overview: overview(),
+    'master/logs?limit=1000&level=info': { items: [line(7, HOSTILE), line(8, 'Traceback\n  at once', 'error')], last: 8, dropped: 0 },
+    'master/logs?limit=1000&level=info&after=8': { items: [line(9, 'and more')], last: 9, dropped: 0 },
+    'master/logs?limit=1000&level=info&after=9': { items: [], last: 2, dropped: 0 },
+    'master/logs?limit=1000&level=info&after=0': { items: [line(1, 'begun anew')], last: 2, dropped: 0 },
+    'master/logs?limit=1000&level=warning&search=hook': { items: [], last: 2, dropped: 0 }
+  });
+  const log = await screen.findByRole('log', { name: 'The master\'s log' });
+  expect(log.textContent).toContain('ERROR detlab_hub.web: Traceback\n  at once');
+  expect(document.querySelector('main img')).toBeNull();
+  await waitFor(() => expect(log.textContent).toContain('and more'), { timeout: 5000 });
+  await screen.findByText(/The master has been restarted/, undefined, { timeout: 5000 });
+  await waitFor(() => expect(log.textContent).toContain('begun anew'));
+  expect(log.textContent).not.toContain('and more');
+  await userEvent.click(screen.getByRole('button', { name: 'Follow' }));
+  await userEvent.selectOptions(screen.getByRole('combobox', { name: 'Level' }), 'warning');
+  await userEvent.type(screen.getByRole('searchbox'), 'hook');
+  await screen.findByText('No line fits.');
+  expect(shown.api.asked).toContain('GET master/logs?limit=1000&level=warning&search=hook');
+}, 20_000);

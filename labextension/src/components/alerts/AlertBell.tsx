@@ -72,7 +72,7 @@ export function AlertBell({ more }: { more?: ReactNode }): ReactElement | null {
           <>
             <ul className="det-list" aria-label="Alerts">{data.items.map(one => <AlertItem key={one.id} alert={one} onOpen={() => opened(one)} />)}</ul>
             {data.items.length === 0 && <span className="det-none">No alerts. `det alert add-rule completed` tells you when an experiment ends.</span>}
-            {data.unread > 0 && <button type="button" className="det-button det-more" onClick={read}>Mark all as read</button>}
+            {data.unread > 0 && <span className="det-bell-foot"><button type="button" className="det-button" onClick={read}>Mark all as read</button></span>}
             {more && <span className="det-bell-more" onClick={event => (event.target as Element).closest('a') && setOpen(false)}>{more}</span>}
           </>
         )}

@@ -47,6 +47,13 @@ describe('a curve', () => {
     expect(reportedAt(curve, 3)).toBe(-Infinity);
   });
 
+  it('has no gap where a later run goes on with the next step, as after a pause', () => {
+    const curve = emptyCurve(1);
+    for (const step of [10, 20]) addPoint(curve, step, step / 100, step, 1);
+    for (const step of [30, 40]) addPoint(curve, step, step / 100, step, 2);
+    expect([curve.steps, curve.gaps, curve.version]).toEqual([[10, 20, 30, 40], [], 0]);
+  });
+
   it('goes on from a snapshot, which does not say its run', () => {
     const curve = curveOf(1, [10, 20, 30], [3, 2, 'NaN'], [1, 2, 3]);
     expect(curve.values[2]).toBeNaN();

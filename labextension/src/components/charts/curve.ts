@@ -104,7 +104,8 @@ export function replaceFrom(curve: Curve, from: number, steps: readonly number[]
 function forgetFrom(curve: Curve, step: number): void {
   let keep = curve.steps.length;
   while (keep > 0 && curve.steps[keep - 1]! >= step) keep -= 1;
-  if (keep < curve.steps.length) curve.version += 1;
+  if (keep === curve.steps.length) return; // it goes on where it was, as after a pause: nothing is missing
+  curve.version += 1;
   curve.steps.length = curve.values.length = curve.times.length = keep;
   curve.gaps = curve.gaps.filter(at => at < keep);
   if (keep) curve.gaps.push(keep);

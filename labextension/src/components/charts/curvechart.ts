@@ -56,6 +56,9 @@ const ROOM = 0.12;
 /** Distances of labels on the axis of steps, of which there is no half. */
 const WHOLE = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map(factor => factor * 10 ** power)).flat();
 const REACH = 26;
+/** Pixels of the y axis: at least, so that charts beside each other begin alike, and for ticks and gaps beside its labels. */
+const LEAST_AXIS = 58;
+const BESIDE_LABELS = 18;
 /** Fewer pixels than this dragged in a direction do not zoom in it. */
 const DRAGGED = 24;
 /** With more points than this, ordinary lines are hairlines: ten times as quick without a GPU, and clearer when dense. */
@@ -270,7 +273,7 @@ export class CurveChart {
       axes: [
         { ...axis, label: X_TITLES[kind], labelSize: 18, size: 32, ...(kind === 'steps' && !logX ? { incrs: WHOLE } : {}),
           ...(kind === 'wall' ? { space: 90 } : {}), values: (_u, splits) => this.labelled('x', splits, xTexts(splits, data.options)) },
-        { ...axis, size: 58, values: (_u, splits) => this.labelled('y', splits, tickTexts(splits, !data.options.log)) }
+        { ...axis, size: (plot, texts) => wideEnough(plot, font, texts), values: (_u, splits) => this.labelled('y', splits, tickTexts(splits, !data.options.log)) }
       ],
       series: [{}, { show: false, scale: 'y' }],
       hooks: { setSelect: [plot => this.selected(plot)], draw: [plot => this.drawMarks(plot, ink)] }
@@ -382,6 +385,15 @@ export class CurveChart {
     if (this.plot) this.plot.over.style.cursor = hover ? 'pointer' : 'crosshair';
     this.onHover(hover);
   }
+}
+
+/** The width of an axis with these labels: a label that is cut is another number. */
+function wideEnough({ ctx }: uPlot, font: string, texts: readonly string[] | null): number {
+  ctx.save();
+  ctx.font = font;
+  const widest = Math.max(0, ...(texts ?? []).map(text => ctx.measureText(text).width));
+  ctx.restore();
+  return Math.max(LEAST_AXIS, Math.ceil(widest) + BESIDE_LABELS);
 }
 
 function xTexts(splits: readonly (number | null)[], { x, logX }: PlotOptions): string[] {

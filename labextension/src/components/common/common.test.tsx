@@ -36,6 +36,12 @@ describe('formatting', () => {
     expect(tickTexts([0, 500_000, 1_000_000], true)).toEqual(['0', '5e5', '1e6']);
     expect(tickTexts([1e-4, null, 1e-3, 1], false)).toEqual(['1e-4', '', '1e-3', '1e0']);
     expect(tickTexts([0, 10, 20], true)).toEqual(['0', '10', '20']);
+    expect(tickTexts([1234.5678, 1234.568, 1234.5682], true)).toEqual(['1234.5678', '1234.5680', '1234.5682']);
+    expect(tickTexts([123456, 123456.05, 123456.1], true)).toEqual(['123456.00', '123456.05', '123456.10']);
+    expect(tickTexts([-20_100_000_000, -20_075_000_000, -20_050_000_000], true)).toEqual(['-2.01e10', '-2.0075e10', '-2.005e10']);
+    expect(tickTexts([-1.23455e-7, -1.2345e-7], true)).toEqual(['-1.23455e-7', '-1.2345e-7']);
+    expect(tickTexts([], true)).toEqual([]);
+    expect(tickTexts([0.1 + 0.2], true)).toEqual(['0.3']);
   });
 
   it('says times and sizes as the notebook does', () => {

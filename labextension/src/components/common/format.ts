@@ -1,7 +1,8 @@
 /** Format numbers and times, in the same way as the notebook's view. */
 
 import type { Float } from '../../state/wire';
-import { type Zone, zoneNow } from './zone';
+import { nameText } from './text';
+import { inZone, LOCAL, type Zone, zoneNow } from './zone';
 
 const NONE = '–';
 
@@ -42,8 +43,24 @@ function exponential(x: number, digits: number): string {
   return x.toExponential(digits - 1).replace(/\.?0+e/, 'e').replace('e+', 'e');
 }
 
-/** The labels of an axis, all in one notation; `aligned` gives all as many decimals as the finest of them needs. */
+/** A double has no more. */
+const MOST_DIGITS = 15;
+
+/**
+ * The labels of an axis, all in one notation; `aligned` gives all as many decimals as the finest of them needs. They have
+ * as many digits as tell ticks apart that lie close together beside their size.
+ */
 export function tickTexts(values: readonly (number | null)[], aligned: boolean, digits = 6): string[] {
+  const numbers = values.filter((value): value is number => value !== null && Number.isFinite(value)).sort((a, b) => a - b);
+  const step = Math.min(...numbers.slice(1).map((value, i) => value - numbers[i]!).filter(between => between > 0));
+  for (let enough = digits; ; enough += 1) {
+    const texts = ticksWith(values, aligned, enough);
+    const off = (text: string, i: number): number => Math.abs(Number(text) - values[i]!);
+    if (enough >= MOST_DIGITS || !texts.some((text, i) => text !== '' && Number.isFinite(values[i]) && off(text, i) > step / 100)) return texts;
+  }
+}
+
+function ticksWith(values: readonly (number | null)[], aligned: boolean, digits: number): string[] {
   const numbers = values.filter((value): value is number => value !== null);
   const exponents = numbers.some(hasExponent);
   const text = (x: number): string => (exponents && x !== 0 && Number.isFinite(x) ? exponential(x, digits) : significant(x, false, digits));
@@ -104,7 +121,7 @@ export function formatTime(time: number | null | undefined, zone: Zone = zoneNow
   if (!time) return NONE;
   const d = new Date(time * 1000);
   if (!Number.isFinite(d.getTime())) return NONE;
-  if (zone === 'utc') return `${d.toISOString().slice(0, 19).replace('T', ' ')} UTC`;
+  if (zone !== LOCAL) return inZone(time, zone);
   const pad = (n: number): string => String(n).padStart(2, '0');
   const day = `${d.getFullYear()}-${pad(d.getMonth() + 1)}-${pad(d.getDate())}`;
   return `${day} ${pad(d.getHours())}:${pad(d.getMinutes())}:${pad(d.getSeconds())}`;
@@ -126,4 +143,12 @@ export function formatPercent(fraction: number): string {
 /** `3 trials`, `1 trial`. */
 export function plural(count: number, one: string, many = `${one}s`): string {
   return `${count} ${count === 1 ? one : many}`;
+}
+
+const UNITS: Readonly<Record<string, string>> = { batch: 'batches', epoch: 'epochs', iteration: 'iterations', record: 'records', round: 'rounds', sample: 'samples', step: 'steps' };
+
+/** `12 epochs` where the time metric of a search is called `epoch`; other names, which may be anything, stay. */
+export function unitsText(count: number, name: string | null): string {
+  const unit = name || 'units';
+  return `${count} ${nameText(count === 1 ? unit : Object.hasOwn(UNITS, unit) ? UNITS[unit]! : unit, 40)}`;
 }

@@ -187,5 +187,5 @@ test('an administrator sets and removes quotas', async () => {
   await userEvent.type(screen.getByLabelText('Slots'), '3{Enter}');
   await waitFor(() => expect(shown.api.bodies).toContainEqual({ kind: 'user', name: 'ben', slots: 3 }));
   await userEvent.click(screen.getByRole('button', { name: /^Remove …/ }));
-  await waitFor(() => expect(shown.api.asked).toContain('DELETE quotas?kind=group&name=vision%20%26%20co'));
+  await waitFor(() => expect(shown.api.asked).toContain('DELETE quotas?kind=group&name=vision%20%26%20co&what=slots'));
 });

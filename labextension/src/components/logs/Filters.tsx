@@ -4,7 +4,7 @@ import { ReactElement, useId, useState } from 'react';
 
 import { ActionButton, Menu, Toggle } from '../common';
 import { nameText } from '../common/text';
-import type { Zone } from '../common/zone';
+import { aheadOf, LOCAL, type Zone, zoneNow } from '../common/zone';
 import { LEVELS, Level, LogFilter } from './filter';
 
 const CONTEXTS = [0, 1, 3, 10, 20];
@@ -75,7 +75,7 @@ export function Filters({ filter, onFilter, ranks, nodes, look, onLook, follow, 
       {more && <Range filter={filter} zone={look.zone} set={set} />}
       <span className="det-log-looks">
         <Toggle on={look.times} label="Times" onChange={times => onLook({ ...look, times })} />
-        {look.times && <Toggle on={look.zone === 'utc'} label="UTC" tip="Times in UTC instead of local time" onChange={utc => onLook({ ...look, zone: utc ? 'utc' : 'local' })} />}
+        {look.times && <Toggle on={look.zone === 'UTC'} label="UTC" tip="Times in UTC" onChange={utc => onLook({ ...look, zone: utc ? 'UTC' : zoneNow() === 'UTC' ? LOCAL : zoneNow() })} />}
         <Toggle on={look.wrap} label="Wrap" tip="Long lines go on below" onChange={wrap => onLook({ ...look, wrap, lanes: false })} />
         {ranks.length > 1 && <Toggle on={look.lanes} label="Lanes" tip="A column for each rank" onChange={lanes => onLook({ ...look, lanes, wrap: false })} />}
         <button
@@ -118,7 +118,7 @@ function Moment({ label, zone, value, onChange }: {
       <label htmlFor={id}>{label}</label>
       <input
         id={id} className="det-input det-log-moment" type="datetime-local" step={1} value={value === null ? '' : textOf(value, zone)}
-        title={zone === 'utc' ? 'In UTC' : 'In local time'} onChange={event => onChange(secondsOf(event.target.value, zone))}
+        title={zone === LOCAL ? 'In local time' : `In ${zone}`} onChange={event => onChange(secondsOf(event.target.value, zone))}
       />
     </span>
   );
@@ -126,12 +126,14 @@ function Moment({ label, zone, value, onChange }: {
 
 /** `2026-11-29T19:05:00`, as a field of the browser has it. */
 export function textOf(seconds: number, zone: Zone): string {
-  const shift = zone === 'utc' ? 0 : new Date(seconds * 1000).getTimezoneOffset() * 60;
-  return new Date((seconds - shift) * 1000).toISOString().slice(0, 19);
+  return new Date((seconds + aheadOf(seconds, zone)) * 1000).toISOString().slice(0, 19);
 }
 
 /** The moment of such a text in seconds since the epoch; null where there is none. */
 export function secondsOf(text: string, zone: Zone): number | null {
-  const time = text ? new Date(zone === 'utc' ? `${text}Z` : text).getTime() : NaN;
-  return Number.isFinite(time) ? time / 1000 : null;
+  const time = text ? new Date(zone === LOCAL ? text : `${text}Z`).getTime() / 1000 : NaN;
+  if (!Number.isFinite(time)) return null;
+  if (zone === LOCAL) return time;
+  // Clocks may change between the two: the second look has what counts at the moment that is meant.
+  return time - aheadOf(time - aheadOf(time, zone), zone);
 }

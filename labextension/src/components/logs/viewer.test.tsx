@@ -85,10 +85,10 @@ describe('context', () => {
 
 describe('times', () => {
   it('are asked for in seconds, in the zone that is shown', async () => {
-    expect(secondsOf('2001-09-09T01:46:40', 'utc')).toBe(1e9);
-    expect(textOf(1e9, 'utc')).toBe('2001-09-09T01:46:40');
+    expect(secondsOf('2001-09-09T01:46:40', 'UTC')).toBe(1e9);
+    expect(textOf(1e9, 'UTC')).toBe('2001-09-09T01:46:40');
     expect(secondsOf(textOf(1e9, 'local'), 'local')).toBe(1e9);
-    expect([secondsOf('', 'utc'), secondsOf('nonsense', 'local')]).toEqual([null, null]);
+    expect([secondsOf('', 'UTC'), secondsOf('nonsense', 'local')]).toEqual([null, null]);
     const { api } = open({ [`GET ${BASE}?tail=2000&since=1000000000`]: { items: [LINES[2]] } });
     await screen.findByRole('log');
     fireEvent.click(screen.getByRole('button', { name: 'Times' }));
@@ -165,7 +165,7 @@ describe('the download', () => {
       [`GET ${BASE}?after=7&limit=10000&rank=1`]: { items: [logLine(8, { rank: 1, time: 1e9 + 1, text: 'end' })], next: null }
     });
     const counts: number[] = [];
-    const blob = await wholeText(api, BASE, { ...NO_FILTER, rank: 1, context: 3 }, 'utc', new AbortController().signal, count => counts.push(count));
+    const blob = await wholeText(api, BASE, { ...NO_FILTER, rank: 1, context: 3 }, 'UTC', new AbortController().signal, count => counts.push(count));
     const text = await new Promise(done => { const reader = new FileReader(); reader.onload = () => done(reader.result); reader.readAsText(blob); });
     expect(text).toBe('2001-09-09 01:46:40 UTC [1] a\u001b[1mb\n2001-09-09 01:46:41 UTC [1] end\n');
     expect(counts).toEqual([1, 2]);

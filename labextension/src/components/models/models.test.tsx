@@ -357,6 +357,9 @@ describe('a version', () => {
     expect(view.textContent).toContain('web: 1200 samples, CC-BY-4.0');
     expect(view.textContent).toContain('<b>x</b>: 1 sample (seen, but closed to all layers)');
     expect(view.textContent).not.toContain('Privacy');
+    expect(view.textContent).not.toContain('Withdrawn');
+    const marked = show(<Origin version={{ ...version, withdrawn: ['the source <b>web</b> was withdrawn'] }} />, {}).container;
+    expect(marked.textContent).toContain('Withdrawnthe source <b>web</b> was withdrawn');
   });
 
   test('of a private training says what it has spent', async () => {

@@ -6,7 +6,7 @@ import { stringify } from 'yaml';
 import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
 import type { BudgetView, ExperimentView, JournalEntry, SteerSearch, TrialView } from '../../state/wire';
-import { ActionButton, ErrorBanner, formatAgo, formatDuration, formatTime, plural, significant, useLoaded, useNow } from '../common';
+import { ActionButton, ErrorBanner, formatAgo, formatDuration, formatTime, plural, significant, unitsText, useLoaded, useNow } from '../common';
 import { useThrottled } from '../common/loading/useThrottled';
 import { nameText } from '../common/text';
 import { ActForm, type ActFormProps } from './ActForm';
@@ -113,10 +113,10 @@ function formOf(
     case 'bounds': {
       const space = newest('space_edited')?.space ?? config?.hyperparameters ?? {};
       return {
-        title: 'Edit the bounds', yes: 'Save', about: 'Further trials are drawn from this block; those that exist stay as they are.',
+        title: 'Edit the bounds', yes: 'Save', about: 'Further trials are drawn from this block; those that wait for slots or have begun stay as they are.',
         fields: [{ key: 'hyperparameters', kind: 'yaml', label: 'The whole hyperparameters block (YAML)', value: stringify(space, { lineWidth: 0 }).trimEnd() }],
         act: ({ hyperparameters }) => ({ act: 'bounds', hyperparameters: hyperparameters as Record<string, unknown> }),
-        said: () => 'further trials have the new bounds; those that are made already keep theirs'
+        said: () => 'further trials have the new bounds; those that wait for slots or have begun keep theirs'
       };
     }
     case 'concurrency': {
@@ -158,7 +158,7 @@ function Left({ experiment: e, budgets, at }: {
           <span className="det-num">{isOver(e.state) ? `${text(Math.min(used, limit))} of ${text(limit)} used` : `${text(Math.max(0, limit - used))} of ${text(limit)} left`}</span>
         </li>
       ))}
-      {e.max_time !== null && <li><span>Longest trial</span><span className="det-num">{e.max_time} {nameText(e.time_metric || 'units', 40)}</span></li>}
+      {e.max_time !== null && <li><span>Longest trial</span><span className="det-num">{unitsText(e.max_time, e.time_metric)}</span></li>}
     </ul>
   );
 }

@@ -5,7 +5,7 @@ import type { AppContext } from '../../state/context';
 import { isOver } from '../../state/states';
 import { newKey } from '../../state/submitkey';
 import type { ExperimentView, SteeredExperiment, SteerSearch, TrialView, UserView } from '../../state/wire';
-import { formatValue, plural, type Action } from '../common';
+import { formatValue, plural, unitsText, type Action } from '../common';
 import { nameText } from '../common/text';
 import { closed } from '../view/actions';
 
@@ -83,7 +83,7 @@ export function trialActs(
   const run = async (act: 'stop' | 'promote', done: string): Promise<void> => {
     let to = '';
     const error = await steer(app, trial.experiment_id, { act, trial_ids: [trial.id] }, view => {
-      if (typeof view.promoted_to === 'number') to = ` to ${view.promoted_to} ${nameText(view.time_metric || 'units', 40)}`;
+      if (typeof view.promoted_to === 'number') to = ` to ${unitsText(view.promoted_to, view.time_metric)}`;
       learn(view);
     });
     if (error) app.notify(`${done === 'stopped' ? 'Stop' : 'Promote'} trial ${trial.id}: ${errorText(error)}`, 'bad');

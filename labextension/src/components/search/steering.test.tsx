@@ -127,6 +127,13 @@ describe('steering a search', () => {
     expect(texts).toEqual(['Trials32 of 64 left', 'Slot hours6 of 10 left', 'Wall-clock time1:00:00 of 2:00:00 left', 'Longest trial1000 batches']);
   });
 
+  it.each([[12, 'epoch', '12 epochs'], [1, 'epoch', '1 epoch'], [3, 'batch', '3 batches'], [7, 'my_time', '7 my_time'], [2, null, '2 units']])(
+    'says the longest trial in words: %s of %s', async (max_time, time_metric, said) => {
+      steering({ max_time, time_metric });
+      const list = await screen.findByRole('list', { name: 'Budgets' });
+      expect(within(list).getByText(said)).toBeTruthy();
+    });
+
   it('lists what people did, newest first, hostile text as text', async () => {
     const name = TRIALS[1]!.request_id;
     const acts = [

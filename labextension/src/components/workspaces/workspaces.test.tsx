@@ -404,7 +404,7 @@ describe('settings', () => {
     show(<SettingsPage />, OVERVIEW, { host: 'hub', theme: { chosen: () => 'system', choose: choice => { colours = choice; } } });
     fireEvent.click(screen.getByRole('radio', { name: 'UTC' }));
     expect(formatTime(1e9)).toBe('2001-09-09 01:46:40 UTC');
-    expect(window.localStorage.getItem('detlab:zone')).toBe('utc');
+    expect(window.localStorage.getItem('detlab:zone')).toBe('UTC');
     fireEvent.click(screen.getByRole('radio', { name: 'Dark' }));
     expect(colours).toBe('dark');
     fireEvent.click(screen.getByRole('radio', { name: 'Local time' }));

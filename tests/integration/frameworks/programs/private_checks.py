@@ -403,6 +403,29 @@ def one_of_several(contexts: Contexts, core_context: core.Context, *, silent: bo
     ]
 
 
+# --- with what else a policy may have
+
+
+def test_bounds_of_memorisation_and_profiles_go_with_it(tmp_path: Path) -> None:
+    """What a search is constrained by is measured beside what was spent, and a resumed trial has the same canaries."""
+    policy = {
+        **POLICY,
+        "canaries": {"sources": "web", "count": 8, "budget": 0.5, "kind": "label", "looks": 2},
+        "profile": {"samples": 3},
+    }
+    first = run(tmp_path, policy=policy, until=8)
+    told = first.told[-1]
+    assert 0 <= told["gov/canary_auc_lcb"] <= told["gov/canary_auc"] <= 1
+    assert 0 < told["gov/epsilon"] <= 3.0
+    second = again(tmp_path, policy=policy)
+    assert second.context._canary_secret() == first.context._canary_secret()
+    assert second.told[-1]["gov/epsilon"] > told["gov/epsilon"]
+    assert first.context._probes is not None
+    assert second.context._probes is not None
+    assert second.context._probes.probes[0].digest == first.context._probes.probes[0].digest
+    assert second.context._probes.record(second.context.models) is not None
+
+
 # --- the audit
 
 

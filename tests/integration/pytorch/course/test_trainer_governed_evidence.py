@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from test_trainer_course_governed import POLICY, SIZES, run
 
 from detlab.core.checkpoint import evidence
+from detlab.errors import CheckpointError
 from detlab.governance import GovernanceError, Refusal
-from detlab.pytorch import Batch
+from detlab.pytorch import Batch, load_probe
+from detlab.pytorch.checkpoint.files import read_state
 from detlab.pytorch.governance.trial import missing_state
 from detlab.schemas.wire.governance.evidence import GovernedSegment
 
@@ -116,3 +120,62 @@ def test_t9_what_a_checkpoint_lacks_to_be_continued_is_named(tmp_path):
     found = missing_state({"trial_state": {}}, trial.context)
     assert [one.code for one in found] == ["STATE"] * 3
     assert "optimizers" in str(found[0])
+
+
+PROFILED = {**POLICY, "profile": {"samples": 4}}
+
+
+def test_each_checkpoint_has_a_profile_of_its_weights_on_one_probe(tmp_path, judged):
+    asked, _ = judged
+    whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
+    trial = run(whole, policy=PROFILED, fit=fit(9))
+    profiles = [segment.profile for _, _, segment in chain_of(whole)]
+    assert all(one is not None for one in profiles)
+    assert len({one.models[0].probe for one in profiles if one}) == 1
+    assert len({tuple(one.models[0].output) for one in profiles if one}) == 3
+    assert profiles[0] is not None
+    assert (profiles[0].rtol, list(profiles[0].models[0].layers)) == (0.05, ["0", "2"])
+    run(parts, policy=PROFILED, fit=fit(6))
+    last = chain_of(parts)[-1][0]
+    run(parts, policy=PROFILED, fit=fit(9, latest_checkpoint=last))
+    assert [segment.profile for _, _, segment in chain_of(parts)] == profiles
+    assert [list(one["found"]) for one in asked] == [[]]
+    plain = run(None, fit=fit(9))
+    assert [ids for ids, _ in plain.log] == [ids for ids, _ in trial.log]
+    assert all(torch.equal(a, b) for a, b in zip(plain.log[-1][1], trial.log[-1][1], strict=True))
+
+
+def test_weights_that_were_exchanged_are_refused_before_they_are_loaded(tmp_path, judged):
+    """The digests may have changed for a good reason, as by a cast; what the model makes of the probe may not."""
+    asked, _ = judged
+    run(str(tmp_path), policy=PROFILED, fit=fit(3))
+    ((uuid, _),) = segments(str(tmp_path)).items()
+    rewrite(tmp_path / uuid, lambda weights: {name: one.bfloat16().double() for name, one in weights.items()})
+    run(str(tmp_path), policy=PROFILED, fit=fit(4, latest_checkpoint=uuid))
+    assert list(asked[-1]["found"]) == []
+    signed = segments(str(tmp_path))[uuid][1].profile
+    assert signed is not None
+    assert load_probe(tmp_path / uuid).digest == signed.models[0].probe
+    rewrite(tmp_path / uuid, lambda weights: {name: one * 1.5 for name, one in weights.items()})
+    with pytest.raises(GovernanceError, match="PROFILE: outputs for the probe are off by") as refused:
+        run(str(tmp_path), policy=PROFILED, fit=fit(6, latest_checkpoint=uuid))
+    assert refused.value.code == "governance.profile"
+
+
+def rewrite(folder: Path, change: Any) -> None:
+    """Change the weights of a checkpoint, and its manifest with them."""
+    file = folder / "model_0.safetensors"
+    save_file(change(load_file(file)), file)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    said = manifest["files"][file.name]
+    said.update(size=file.stat().st_size, digest=f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}")
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_without_profiles_checkpoints_keep_no_sample(tmp_path):
+    run(str(tmp_path), fit=fit(3, validation_period=Batch(1)))
+    ((uuid, (_, segment)),) = segments(str(tmp_path)).items()
+    assert segment.profile is None
+    assert "probe" not in read_state(tmp_path / uuid)
+    with pytest.raises(CheckpointError, match="keeps no probe of model 0"):
+        load_probe(tmp_path / uuid)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from detlab.governance import GovernanceError
+from detlab.pytorch.governance import ModelProbe
 
 STEPS = 4
 POLICY: dict[str, Any] = {
@@ -271,3 +272,27 @@ def test_t5_ranks_train_the_same_whatever_an_isolated_source_holds(ranks, groups
     assert first[0] == first[1]
     assert first[0][0] == other[0][0]
     assert first[0][1] != other[0][1]
+
+
+def on_rank_profile(make_context: Any, compiled: bool) -> Any:
+    context = make_context(exp_conf={"governance": {**POLICY, "profile": {"samples": 3}}})
+    model = context.wrap_model(network())
+    context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.2))
+    context._check_ready()
+    run = torch.compile(model, backend="aot_eager") if compiled else model
+    x, _ = samples(["trusted"] * 4, context.distributed.rank)
+    context._eval()
+    with torch.no_grad(), context._probing():
+        run(x)
+    segment = context._governed_segment(context.distributed, 1, [])
+    return None if segment is None else segment["profile"]["models"]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_first_rank_records_the_profile_that_one_process_would(ranks, compiled):
+    (first,), second = ranks.run("on_rank_profile", compiled)
+    x, _ = samples(["trusted"] * 4, 0)
+    probe = ModelProbe.taken((x,), {}, 3)
+    assert probe is not None
+    assert first == probe.profile(network()).model_dump(mode="json")
+    assert second is None

@@ -72,7 +72,7 @@ class Alerted:
     async def told(self, caller: Caller) -> list[AlertView]:
         """Evaluate, and return what somebody was told, the oldest first."""
         await self.evaluate()
-        return (await self.alerts.list(caller)).items[::-1]
+        return (await self.alerts.list(caller, all_channels=True)).items[::-1]
 
     async def kinds(self, caller: Caller) -> list[str]:
         return [one.kind for one in await self.told(caller)]

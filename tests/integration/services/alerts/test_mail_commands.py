@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -50,7 +51,9 @@ async def det(make_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("DET_URL", f"http://127.0.0.1:{port}")
 
     async def run(who: str, *words: str) -> Any:
-        done = await asyncio.to_thread(CliRunner().invoke, command, ["alert", *words], env={"DET_TOKEN": who})
+        done = await asyncio.to_thread(
+            CliRunner().invoke, command, [*([] if words[0] == "user" else ["alert"]), *words], env={"DET_TOKEN": who}
+        )
         await MailSender(world.services.context).step()
         return done
 
@@ -87,3 +90,20 @@ async def test_from_an_address_to_a_rule(det: Any) -> None:
     assert (mistaken.exit_code, "an address is NAME@DOMAIN" in mistaken.stderr) == (2, True), mistaken.output
     assert (await det("alice", "email", "rm")).exit_code == 0
     assert "bell" in (await det("alice", "rules")).stdout
+
+
+async def test_settings_are_shown_set_and_reset(det: Callable[..., Any]) -> None:
+    done = await det("alice", "user", "settings", "set", "time-zone", "Europe/Berlin")
+    assert (done.exit_code, done.stdout) == (0, "time_zone is Europe/Berlin.\n")
+    assert (await det("alice", "user", "settings", "set", "email", "off")).stdout == "email is off.\n"
+    shown = await det("alice", "user", "settings", "get")
+    assert "Europe/Berlin" in shown.stdout
+    assert "No alert is sent by e-mail" in shown.stdout
+    assert json.loads((await det("alice", "user", "settings", "get", "email", "--json")).stdout) == {"email": False}
+    assert json.loads((await det("root", "user", "settings", "get", "--json")).stdout)["chosen"] == []
+    wrong = await det("alice", "user", "settings", "set", "time_zone", "Europe/Atlantis")
+    assert wrong.exit_code != 0
+    assert "there is no time zone" in wrong.stderr
+    assert (await det("alice", "user", "settings", "set", "density", "3")).exit_code == 2
+    assert (await det("alice", "user", "settings", "reset", "email")).stdout == "email is on.\n"
+    assert (await det("alice", "user", "settings", "reset")).stdout == "All settings have their defaults.\n"

@@ -17,6 +17,7 @@ from tornado.web import Application, RequestHandler
 
 from detlab.errors import ConfigError, Conflict, NotFound
 from detlab.schemas.wire.grants import GrantRequest, GrantTo
+from detlab.schemas.wire.notify.alerts import ReadAlerts
 from detlab.schemas.wire.notify.webhooks import CreateWebhook, WebhookView
 from detlab_hub.services.alerts.webhooks import Webhooks
 from detlab_hub.services.base.outgoing import Allowed, Outgoing
@@ -69,10 +70,26 @@ async def test_the_end_is_sent_signed_as_determined_does(alerted) -> None:
     assert body["link"].endswith(f"/experiments/{made.id}")
     seen = await alerted.webhooks.get(ALICE, "chat")
     assert (seen.delivered, seen.waiting, seen.failed) == (1, 0, 0)
-    assert [one.read for one in (await alerted.alerts.list(ALICE)).items] == [True], "it is in the list, and not new"
+    assert [one.read for one in (await alerted.alerts.list(ALICE, all_channels=True)).items] == [True], (
+        "it is in the list, and not new"
+    )
 
 
-@pytest.mark.parametrize("form", ["slack", "teams"])
+async def test_the_list_is_that_of_the_bell_unless_all_channels_are_asked_for(alerted) -> None:
+    """One end was listed once for the bell, and once more for each rule with a webhook alone."""
+    for name in ("chat", "mail"):
+        mine = await hook(alerted, name=name, triggers=[])
+        await alerted.rule(ALICE, "completed", webhook=mine.id, bell=False)
+    await alerted.rule(ALICE, "completed")
+    made = await ended(alerted)
+    assert len(await alerted.told(ALICE)) == 3
+    (one,) = (await alerted.alerts.list(ALICE)).items
+    assert (one.experiment_id, one.read) == (made.id, False)
+    await alerted.alerts.read(ALICE, ReadAlerts(upto=one.id))
+    assert [item.id for item in (await alerted.alerts.list(ALICE)).items] == [one.id], "also when it is read"
+
+
+@pytest.mark.parametrize("form", ["slack", "teams", "apprise"])
 async def test_texts_of_others_are_no_markup_in_chats(make_world, form) -> None:
     world = await make_world(deaf(1))
     await world.add_agent()
@@ -89,6 +106,9 @@ async def test_texts_of_others_are_no_markup_in_chats(make_world, form) -> None:
         assert body["text"] == "&lt;!here&gt; a b"
         markup = [one["text"]["text"] for one in body["blocks"] if one["text"]["type"] != "plain_text"]
         assert all("<!" not in text and "evil" not in text for text in markup)
+    elif form == "apprise":
+        assert (body["format"], body["type"]) == ("text", "info")
+        assert body["body"].startswith("<!channel>")
     else:
         card = body["attachments"][0]["content"]
         assert {one["type"] for one in card["body"]} == {"RichTextBlock"}, "which has no markup"

@@ -139,6 +139,12 @@ async def test_a_limit_is_what_says_nothing_and_refuses_what_is_beyond_it(make_w
     assert "resources.slots" in problems(refused)
 
 
+async def test_nothing_is_missing_in_a_part_of_a_config(make_world):
+    world = await lab(make_world)
+    made = await policy(world, {"searcher": {"max_trials": 2}}, ALICE, "alice/lab")
+    assert made.warnings == []
+
+
 async def test_of_two_limits_the_stricter_one_counts(make_world):
     world = await lab(make_world)
     await policy(world, resources={"max_slots": 8})

@@ -15,7 +15,7 @@ from detlab.errors import ConfigError
 from detlab.schemas.jobwire import JobUpdate
 from detlab.schemas.logwire import KeepLogs
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
-from detlab.schemas.wire import CreateExperiment, SteerSearch
+from detlab.schemas.wire import CreateExperiment, EditExperiment, SteerSearch
 from detlab.schemas.wire.batches import BatchRequest
 from detlab.schemas.wire.configs.config_policies import SetPolicy
 from detlab.schemas.wire.continuing import ContinueExperiment
@@ -28,6 +28,7 @@ from detlab_hub.services.base.callers import HubCaller
 from detlab_hub.services.batches.batches import ManyExperiments
 from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.experiments.continuing import Continuing
+from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.services.logs.log_retention import LogRetention
@@ -42,12 +43,15 @@ from detlab_hub.services.usertasks.usertasks import UserTasks
 RANDOM = {"name": "random", "metric": "loss", "max_trials": 3, "max_concurrent_trials": 2}
 TOO_MANY = {"resources": {"slots_per_trial": 2}}
 SPACE = {"lr": {"type": "log", "base": 10, "minval": -3, "maxval": -1}}
+OTHER = {"lr": {"type": "log", "base": 10, "minval": -6, "maxval": -1}}
 FIXED = {
     "hyperparameters": {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}},
     "searcher": {"max_trials": 3, "max_concurrent_trials": 2, "metric": "loss"},
     "checkpoint_storage": {"save_trial_best": 1},
     "retention_policy": {"log_retention_days": 30},
     "resources": {"weight": 1, "resource_pool": "default"},
+    "name": "by rule",
+    "description": "owned by IT",
 }
 LIMITS = {"resources": {"max_slots": 1}, "priority_limit": 40}
 
@@ -111,6 +115,13 @@ class Place:
     async def job(self, job: int | str, **change: Any) -> Any:
         return await self.world.services[Jobs].update(ALICE, str(job), JobUpdate(**change))
 
+    async def edit(self, **fields: Any) -> Any:
+        return await self.world.services[Edits].edit(ALICE, self.live, EditExperiment(**fields))
+
+    async def move(self, workspace: str = "") -> Any:
+        wanted = MoveExperiment(workspace=workspace)
+        return await self.world.services[Moves].experiment(ALICE, self.live, wanted)
+
     async def batch(self) -> None:
         request = BatchRequest(act="move", experiment_ids=[self.live], workspace="strict")
         (item,) = (await self.world.services[ManyExperiments].run(ALICE, request)).items
@@ -149,6 +160,8 @@ PATHS: dict[str, Act] = {
         ALICE, KeepLogs(experiments=[place.live], days=1)
     ),
     "log retention of all": lambda place: place.world.services[LogRetention].keep(ALICE, KeepLogs(all=True, days=1)),
+    "name": lambda place: place.edit(name="mine now"),
+    "description": lambda place: place.edit(description="mine now"),
     "schedule": lambda place: place.plan(),
     "run of a schedule": lambda place: place.world.services[Schedules].run(ALICE, place.schedule),
     **{
@@ -188,6 +201,57 @@ async def test_no_move_leads_around_the_policy_of_a_workspace(place: Place, path
     await place.rule("alice/strict")
     with pytest.raises(ConfigError, match="config policy of workspace alice/strict says"):
         await MOVES[path](place)
+
+
+OUTSIDE: dict[str, tuple[dict[str, Any], Act]] = {
+    "search extend": ({"searcher": {"max_trials": 3}}, lambda place: place.steer("extend", trials=2)),
+    "search add": ({"searcher": {"max_trials": 3}}, lambda place: place.steer("add", points=[{"lr": 0.01}])),
+    "search bounds": ({"hyperparameters": SPACE}, lambda place: place.steer("bounds", hyperparameters=OTHER)),
+    "search concurrency": (
+        {"searcher": {"max_concurrent_trials": 2}},
+        lambda place: place.steer("concurrency", limit=1),
+    ),
+    "search metric": ({"searcher": {"metric": "loss"}}, lambda place: place.steer("metric", metric="other")),
+    "job update of a weight": ({"resources": {"weight": 1}}, lambda place: place.job(place.live, weight=5)),
+    "job update of a pool": ({"resources": {"resource_pool": "default"}}, PATHS["job update of a pool"]),
+    "job update of a priority": ({"resources": {"priority": 42}}, lambda place: place.job(place.live, priority=39)),
+    "gc policy": ({"checkpoint_storage": {"save_trial_best": 1}}, PATHS["gc policy"]),
+    "log retention": ({"retention_policy": {"log_retention_days": 30}}, PATHS["log retention"]),
+    "name": ({"name": "search"}, PATHS["name"]),
+    "description": ({"description": "owned by IT"}, PATHS["description"]),
+    "label": ({"labels": ["audited"]}, lambda place: place.edit(remove_labels=["audited"])),
+}
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+async def test_what_was_changed_outside_of_a_workspace_does_not_come_back_in(place: Place, path: str) -> None:
+    """Left for a place without the policy, changed there, and moved back: its config still says what it did."""
+    fixed, act = OUTSIDE[path]
+    await place.world.workspace("strict")
+    request = SetPolicy(workload="experiment", workspace="alice/strict", invariant_config=fixed)
+    await place.world.services[ConfigPolicies].set(ROOT, request)
+    whole = config({**RANDOM, "max_trials": 3}, hyperparameters=SPACE, name="search", workspace="strict")
+    place.live = (await place.world.submit(whole)).id
+    await place.world.steps(2)
+    with pytest.raises(ConfigError, match="config policy of workspace alice/strict says"):
+        await act(place)
+    await place.move()
+    await place.move("strict")
+    await place.move()
+    await act(place)
+    with pytest.raises(ConfigError, match="config policy of workspace alice/strict says"):
+        await place.move("strict")
+
+
+async def test_labels_that_no_policy_sets_come_and_go(place: Place) -> None:
+    request = SetPolicy(workload="experiment", invariant_config={"labels": ["audited"]})
+    await place.world.services[ConfigPolicies].set(ROOT, request)
+    assert (await place.edit(add_labels=["mine"])).labels == ["mine"], "it is older than the policy"
+    await place.submit()
+    place.live = (await place.submit(labels=["other"])).experiment.id
+    assert set((await place.edit(add_labels=["mine"], remove_labels=["other"])).labels) == {"audited", "mine"}
+    with pytest.raises(ConfigError, match="config policy of the cluster says"):
+        await place.edit(labels=["mine"])
 
 
 @pytest.mark.parametrize("path", ["job update of a weight", "search concurrency", "gc policy", "log retention"])

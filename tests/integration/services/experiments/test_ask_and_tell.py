@@ -69,7 +69,7 @@ async def test_a_search_is_evaluated_by_hand_without_any_agent(make_world):
         assert (trial.allocation_state, trial.slots) == (None, [])
     with pytest.raises(Conflict, match="is over") as refused:
         await world.services[SearchSteering].steer(ALICE, made.id, SteerSearch(act="extend", trials=1))
-    assert f"det experiment fork {made.id} --warm-start" in refused.value.hint
+    assert refused.value.hint == f"Begin another one: det experiment fork {made.id}", "its method takes no results"
     assert "continue" not in refused.value.hint
 
 
@@ -112,6 +112,27 @@ async def test_a_crash_between_ask_and_tell_loses_nothing(make_world):
     with pytest.raises(Conflict, match=r"has ended \(completed\) with loss=0.5"):
         await tell(world, made.id, trial, 0.6)
     assert (await world.view(made.id)).best.value == 0.5
+
+
+@pytest.mark.parametrize("searcher", [RANDOM | {"max_trials": 9}, ASHA], ids=lambda one: one["name"])
+async def test_prepared_points_are_drawn_anew_within_new_bounds(make_world, searcher):
+    """The next asks gave points of the old bounds, as they had been prepared."""
+    world = await make_world(training(1))
+    made = await world.submit(by_hand({**searcher, "max_concurrent_trials": 4}))
+    first = (await ask(world, made.id)).trial
+    steering = world.services[SearchSteering]
+    await steering.steer(ALICE, made.id, SteerSearch(act="add", points=[{"lr": 0.0125}]))
+    narrow = {"lr": {"type": "double", "minval": 5.0, "maxval": 6.0}}
+    await steering.steer(ALICE, made.id, SteerSearch(act="bounds", hyperparameters=narrow))
+    rates = [(await ask(world, made.id)).trial.hyperparameters["lr"] for _ in range(5)]
+    assert rates[0] == 0.0125, "a point that a user added stays"
+    assert all(5.0 <= rate <= 6.0 for rate in rates[1:])
+    shown = {trial.id: trial.hparams for trial in (await steering.replay(ALICE, made.id, None)).trials}
+    assert shown == {trial.id: trial.hparams for trial in await world.trials(made.id)}, "the journal replays the edit"
+    assert shown[first.id] == first.hyperparameters, "what is being evaluated stays"
+    for trial in await world.trials(made.id):
+        if trial.asked_at is not None:
+            await tell(world, made.id, (await ask(world, made.id, again=True, trial_id=trial.id)).trial, 0.5, 9)
 
 
 async def test_the_same_key_of_two_people_gives_two_trials(make_world):

@@ -13,7 +13,7 @@ import textwrap
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from governed_world import POLICY, another_trial, governed_trial
+from governed_world import POLICY, ROSTER, another_trial, governed_trial
 from services_scripted import ALICE, BOB, DIGEST, ROOT
 from sqlalchemy import delete, update
 
@@ -106,6 +106,18 @@ async def test_t9_a_checkpoint_that_does_not_follow_is_not_committed(make_world,
         await trial.save(9, **{"parent": first, "first": 5, **changes})
     assert error.value.code == f"governance.{code.lower()}"
     assert await trial.codes(first) == []
+
+
+async def test_a_profile_of_the_weights_is_signed_with_them(make_world):
+    trial = await governed_trial(make_world)
+    of_model = {"model": 0, "probe": ROSTER, "samples": 2, "dtype": "", "output": [0.5], "layers": {"0": [1.0, 2.5]}}
+    profile = {"rtol": 0.05, "models": [of_model]}
+    uuid = await trial.save(5, profile=profile)
+    seen = await trial.world.services[EvidenceReading].of_checkpoint(ALICE, uuid)
+    assert (seen.problems, seen.predicate["segment"]["profile"]) == ([], profile)
+    for wrong in ({"rtol": 0.05, "models": [{**of_model, "output": ["x"]}]}, {"models": []}, {"rtol": 2.0}):
+        with pytest.raises(CheckpointError):
+            await trial.save(9, uuid, 5, profile=wrong)
 
 
 async def test_what_is_no_segment_is_refused_and_a_matrix_that_is_none(make_world):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from governed_world import declared
 from services_scripted import Op, World, config, report
 from sqlalchemy import select
@@ -32,12 +33,18 @@ def memorising(launch: Launch) -> Iterator[Op]:
     yield ("exit", 0)
 
 
-async def test_a_trial_that_memorises_is_stopped_with_the_numbers_and_the_winner_is_trained_once_more(make_world):
-    world: World = await make_world(memorising, pools=declared())
+PRIVATE = {**GOVERNANCE, "level": "dp", "dp": {"max_grad_norm": 1.0, "target_epsilon": 8.0, "delta": 1e-5}}
+
+
+@pytest.mark.parametrize("block", [GOVERNANCE, PRIVATE], ids=["direct", "dp"])
+async def test_a_trial_that_memorises_is_stopped_with_the_numbers_and_the_winner_is_trained_once_more(
+    make_world, block
+):
+    world: World = await make_world(memorising, pools=declared(levels=["direct", "dp"], attestation=False))
     await world.add_agent()
     points = [{"lr": 0.05}, {"lr": 0.001}]
     searcher = {"name": "random", "metric": "loss", "max_trials": 2, "starting_points": points}
-    made = await world.submit(config(searcher, governance=GOVERNANCE))
+    made = await world.submit(config(searcher, governance=block))
     view = await world.finish(made.id)
     assert view.state is ExperimentState.COMPLETED
     query = select(TrialRow).where(TrialRow.experiment_id == made.id).order_by(TrialRow.id)

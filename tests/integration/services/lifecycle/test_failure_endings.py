@@ -117,6 +117,27 @@ async def test_a_metric_that_is_none_is_shown_on_trials_that_end_well_and_explai
     assert told(view.card)[:2] == ("nan", "exited with code 7, after the searcher metric 'loss' had become nan")
 
 
+async def test_another_metric_that_ends_with_nan_is_shown_on_its_trial(make_world):
+    """Page, command line and notebook said nothing of it."""
+
+    def script(launch):
+        yield report(1, loss=0.5, f1=0.1, size=math.inf)
+        yield report(2, loss=0.4, f1=math.nan, size=3.0)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config())
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    trial = await only_trial(world, made.id)
+    assert told(trial.card) == (
+        "nan",
+        "it completed, but the last value of 'f1' (validation) is NaN or infinite",
+        f"det trial metrics {trial.id} --group validation",
+    )
+    assert (await world.view(made.id)).failure is None
+
+
 async def test_a_trial_that_never_reported_its_metric_has_a_card_although_it_is_completed(make_world):
     world = await make_world(lambda _launch: iter([("exit", 0)]))
     await world.add_agent()

@@ -121,6 +121,23 @@ OTHER_LENGTH = (
 )
 
 
+async def test_services_a_wrong_number_of_processes_costs_one_start(make_world):
+    """An entrypoint without launcher on two slots was restarted five times."""
+    said = (
+        "detlab.pytorch.errors.WorldSizeError: this task has 2 slots, and only one process was started",
+        "start it with `python3 -m detlab.launch.torch_distributed python3 train.py`: one process per slot",
+    )
+    world = await make_world(failing(1, (*HEAD, *said)))
+    agent = await world.add_agent(slots=2)
+    made = await world.submit(config(max_restarts=5, resources={"slots_per_trial": 2}))
+    view = await world.finish(made.id)
+    (trial,) = await world.trials(made.id)
+    assert (len(agent.launches), trial.restarts) == (1, 0)
+    assert view.failure.message == said[0]
+    assert view.failure.hint.startswith("begin the entrypoint with python3 -m detlab.launch.torch_distributed, which")
+    assert view.failure.hint.endswith("(not restarted: it would fail in the same way each time)")
+
+
 @pytest.mark.parametrize(
     ("said", "kind", "helps"),
     [(NO_FRAMEWORK, "import", f"{NO_FRAMEWORK[1]}, where tasks run; "), (OTHER_LENGTH, "exception", "")],
@@ -228,6 +245,42 @@ async def test_services_a_time_metric_with_another_name_is_suggested(make_world)
     view = await world.finish(made.id)
     assert "searcher.time_metric: epoch, which the trial reports" in view.failure.hint
     assert f"; the report of trial {view.failure.trial_id} has none; " in view.failure.message
+
+
+async def test_services_a_time_metric_that_no_trial_reports_ends_the_search_with_the_first(make_world):
+    """All trials failed, one after the other."""
+
+    def script(launch):
+        yield report(1, loss=0.5, epoch=1)
+        yield ("wait",)
+
+    world = await make_world(script)
+    await world.add_agent(slots=2)
+    search = {**asha(trials=8, time_metric="epochs"), "max_concurrent_trials": 2}
+    made = await world.submit(config(search))
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.ERROR
+    assert "searcher.time_metric: epoch, which the trial reports" in view.failure.hint
+    assert view.failure.hint.endswith("(the search ends: its other trials would fail in the same way)")
+    assert len(await world.trials(made.id)) == 2, "those that had begun"
+
+
+async def test_services_one_trial_without_the_time_metric_ends_alone(make_world):
+    def script(launch):
+        if launch.info.trial_index == 1:
+            yield report(1, loss=0.5, epoch=1)
+            yield ("wait",)
+        for step in range(1, 10):
+            yield report(step, loss=float(launch.info.trial_index), epochs=step)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    search = {**asha(trials=3, time_metric="epochs"), "max_concurrent_trials": 1}
+    made = await world.submit(config(search))
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    states = [one.state for one in await world.trials(made.id)]
+    assert (len(states), states.count(TrialState.ERROR)) == (3, 1)
 
 
 async def test_services_an_experiment_in_error_is_not_done(make_world):

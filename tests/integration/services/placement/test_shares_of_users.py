@@ -15,7 +15,7 @@ from detlab.schemas.wire import CreateExperiment
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services.admission import cost_caps
 from detlab_hub.services.admission.quotas import Quotas
-from detlab_hub.services.base.callers import HubCaller
+from detlab_hub.services.base.callers import Caller, HubCaller
 from detlab_hub.services.cluster.usage import Usage
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.lifecycle.accounting import day_of
@@ -74,6 +74,17 @@ async def test_usage_and_why_tell_the_share(make_world):
     assert "bob" not in why.items[0].detail
 
 
+async def test_groups_of_the_hub_have_shares_that_their_members_divide(make_world):
+    world = await make_world(training(100_000), pools=pools(group_weights={"vision": 1, "speech": 1}))
+    await world.add_agent("node", 8)
+    for name, group in (("ada", "vision"), ("ben", "vision"), ("cleo", "speech")):
+        await world.submit(config(GRID), Caller(name, groups=frozenset({group, "all"})))
+    await world.steps(60, 0.5)
+    shares = (await world.services[Usage].view(ROOT)).shares
+    found = [(one.user, one.group, one.held, round(one.share)) for one in shares]
+    assert found == [("ada", "vision", 2, 2), ("ben", "vision", 2, 2), ("cleo", "speech", 4, 4)]
+
+
 @pytest.mark.parametrize("after_commit", [False, True])
 async def test_use_is_added_once_over_crashes(make_world, after_commit):
     """The master dies before or after each of the last writes of an allocation, and comes back."""
@@ -110,6 +121,20 @@ async def test_the_price_that_stood_at_the_start_counts(make_world):
     await world.steps(10, 0.5)
     (ended,) = await rows(world, SlotUsageRow)
     assert ended.cost == pytest.approx(ended.slot_seconds)
+
+
+async def test_the_cost_of_an_hour_is_bound_by_the_quotas_of_its_owner(make_world):
+    """The cost of the whole pool was named to a user with a quota of one slot."""
+    world = await make_world(training(3), pools=pools(price=2.5), currency="EUR")
+    await world.add_agent("node", 4)
+    request = CreateExperiment(config=config({**GRID, "max_concurrent_trials": 4}), dry_run=True)
+    hourly = []
+    for slots in (None, 2, 1):
+        if slots is not None:
+            await world.services[Quotas].put(ROOT, QuotaRequest(kind="user", name=ALICE.name, slots=slots))
+        hourly.append((await world.services[Experiments].create(ALICE, request)).cost.per_hour)
+    assert hourly == [10.0, 5.0, 2.5]
+    assert (await world.services[Experiments].create(BOB, request)).cost.per_hour == 10.0
 
 
 async def test_what_a_search_costs_is_said_at_submit(make_world):
@@ -165,7 +190,7 @@ async def test_nothing_new_starts_beyond_a_cap(make_world):
     world = await make_world(training(3), pools=pools(price=1.0))
     await world.add_agent("node", 1)
     await world.services[Quotas].put(ROOT, QuotaRequest(kind="user", name="alice", cost=0.0))
-    with pytest.raises(Conflict, match="the cap of user alice is reached"):
+    with pytest.raises(Conflict, match=r"the cap of user alice is reached: 0\.00 of 0 used in \d{4}-\d\d\n"):
         await world.submit(config())
     task = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": {"slots": 1}})
     with pytest.raises(Conflict, match="the cap of user alice is reached"):
@@ -201,6 +226,26 @@ async def test_the_hub_starts_no_server_beyond_a_cap_and_keeps_what_runs(make_wo
     assert (again.task_id, again.state) == (before.task_id, "ACTIVE")
     assert (await spawn("alice", "free", slots=0)).state == "ACTIVE"
     assert (await spawn("bob", "new")).state == "ACTIVE"
+
+
+async def test_a_refusal_by_a_cap_gives_amounts_to_whom_they_may_be_told(make_world):
+    """Nothing said how much was used, and of what."""
+    world = await make_world(training(100_000), pools=pools(price=3600.0))
+    await world.add_agent("node", 1)
+    mine = await world.submit(config())
+    await world.steps(10, 0.5)
+    await world.services[Quotas].put(ROOT, QuotaRequest(kind="experiment", name=str(mine.id), cost=2))
+
+    async def paused() -> bool:
+        return (await world.view(mine.id)).state == "PAUSED"
+
+    await world.until(paused, 200)
+    with pytest.raises(Conflict, match=rf"the cap of experiment {mine.id} is reached: \d+\.\d\d of 2 used\n"):
+        await world.services[Experiments].activate(ALICE, mine.id)
+    await world.services[Quotas].put(ROOT, QuotaRequest(kind="experiment", name=str(mine.id), cost=1e9))
+    await world.services[Quotas].put(ROOT, QuotaRequest(kind="project", name=str(mine.project_id), cost=1))
+    with pytest.raises(Conflict, match=rf"the cap of project {mine.project_id} is reached\n"):
+        await world.services[Experiments].activate(ALICE, mine.id)
 
 
 async def test_a_clock_that_jumps_changes_no_more_than_shares(make_world):

@@ -22,8 +22,10 @@ import pytest
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 
+from detlab.governance.withdrawals import Withdrawal
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.services.base.callers import ADMIN, READ, WRITE, HubCaller
+from detlab_hub.services.base.configs import withdrawn
 from detlab_hub.store.queries import rights, workspaces
 from detlab_hub.store.tables import (
     AlertRuleRow,
@@ -400,11 +402,19 @@ def _policy(world: Any, ids: dict[str, str], asker: str) -> tuple[Any, Any]:
     return which, which
 
 
+def _withdrawn(world: Any, ids: dict[str, str], asker: str) -> Any:
+    one = Withdrawal(f"s{next(NUMBERS)}")
+    world.store.write_sync(lambda s: withdrawn.keep(s, int(ids["workspace"]), one))
+    return {"source": one.source, "reason": "why", "workspace": ids["workspace"]}
+
+
 LAID = {
     "template.set": lambda *where: (_template(*where)[0], None),
     "template.remove": _template,
     "config_policy.set": lambda *where: (_policy(*where)[0], None),
     "config_policy.remove": _policy,
+    "source.withdraw": lambda *where: (_withdrawn(*where), None),
+    "source.restore": lambda *where: (_withdrawn(*where), None),
 }
 """Actions on what a workspace lays under or over configs, which it names itself: (body, query)."""
 

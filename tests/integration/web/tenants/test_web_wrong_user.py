@@ -77,6 +77,7 @@ NOBODYS = {
     "s_hash": "sha256:" + "0" * 64,
 }
 POLICY = {"workload": "experiment", "workspace": "{workspace}"}
+WITHDRAWN = {"source": "web", "reason": "why", "workspace": "{workspace}"}
 COMMAND = {"kind": "command", "config": {"entrypoint": "true"}, "dry_run": True}
 HOOK = {"name": "bens", "url": "https://93.184.216.34/", "triggers": ["completed"]}
 NAMED: list[tuple[str, str, dict[str, Any]]] = [
@@ -94,6 +95,8 @@ NAMED: list[tuple[str, str, dict[str, Any]]] = [
     ("GET", "config-policies", POLICY),
     ("PUT", "config-policies", POLICY),
     ("DELETE", "config-policies", POLICY),
+    ("POST", "withdrawn-sources", WITHDRAWN),
+    ("POST", "withdrawn-sources/undo", WITHDRAWN),
     ("POST", "alerts/rules", {"kind": "completed", "experiment_id": "#experiment_id"}),
     ("POST", "alerts/rules", {"kind": "completed", "webhook": "#webhook"}),
     ("POST", "alerts/rules", {"kind": "alert", "workspace": "{workspace}"}),

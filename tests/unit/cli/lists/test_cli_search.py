@@ -81,7 +81,7 @@ def test_bounds_are_read_as_a_config_is(
     (tmp_path / "narrow.yaml").write_text(f"{head}{indent}lr: {{type: double, minval: 1e-4, maxval: 1e-2}}\n")
     assert (
         det("search", "bounds", 1, "narrow.yaml").stdout
-        == "Experiment 1: further trials have the new bounds; those that are made already keep theirs\n"
+        == "Experiment 1: further trials have the new bounds; those that wait for slots or have begun keep theirs\n"
     )
     lr = {"type": "double", "minval": 0.0001, "maxval": 0.01}
     assert last(searched) == {"act": "bounds", "hyperparameters": {"lr": lr}}
@@ -239,6 +239,7 @@ def test_a_replay_says_why_trials_were_stopped(
     assert shown.startswith("After event 7 of 9 (")
     assert "2 of 4 trials made, 50% done\n" in shown
     assert "place 3 of 4" in shown
+    assert "Best seen" in shown, "what the search was told of, which may be less than the trial's own best"
     assert "#1" in shown, "a trial that has no row yet"
     assert "\x1b" not in shown
     assert "; the search is over" in det("search", "replay", 1).stdout

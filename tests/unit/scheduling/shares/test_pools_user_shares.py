@@ -65,6 +65,19 @@ def waiting(user: str, count: int, slots: int = 1, **more: Any) -> list[Schedule
     return [task(f"{user}{number}", user, slots, **more) for number in range(count)]
 
 
+def released_by_the_book(planner: Planner) -> frozenset[str]:
+    """Agents where the working copy has more than is free, by a look at each of them."""
+    nodes, free = planner.capacity.nodes, planner._free.nodes
+    return frozenset(
+        name
+        for name in nodes
+        if nodes[name].free > free[name].free
+        or nodes[name].zero_slot_tasks < free[name].zero_slot_tasks
+        or nodes[name].millicpus > free[name].millicpus
+        or nodes[name].memory > free[name].memory
+    )
+
+
 # --- by hand
 
 
@@ -117,6 +130,75 @@ def test_a_user_who_never_used_anything_has_a_share() -> None:
     others = [task(f"r{number}", "ada", runs=True) for number in range(4)]
     used = {"ada": 1e9, "gone": 1e12}
     assert held(pool(4, *others, *waiting("new", 9), usage=used))["new"] >= 2
+
+
+VISION = {"groups": frozenset({"vision"})}
+SPEECH = {"groups": frozenset({"speech"})}
+
+
+def with_groups(**weights: float) -> Pool:
+    return replace(BY_USER, groups=weights)
+
+
+def test_a_group_has_one_share_however_many_are_in_it() -> None:
+    many = [one for number in range(4) for one in waiting(f"v{number}", 8, **VISION)]
+    found = held(pool(16, *many, *waiting("ada", 16, **SPEECH), rules=with_groups(vision=1, speech=1)))
+    assert found == {"ada": 8, "v0": 2, "v1": 2, "v2": 2, "v3": 2}
+    assert held(pool(16, *many, *waiting("ada", 16, **SPEECH)))["ada"] < 5, "and without weights of groups each has one"
+
+
+def test_a_heavier_group_gets_more_and_who_is_in_none_has_a_share_alone() -> None:
+    tasks = [
+        *waiting("ben", 12, **VISION),
+        *waiting("cleo", 12, **VISION),
+        *waiting("ada", 12, **SPEECH),
+        *waiting("dan", 12),
+    ]
+    found = held(pool(12, *tasks, rules=with_groups(vision=4, speech=1)))
+    assert found == {"ben": 4, "cleo": 4, "ada": 2, "dan": 2}
+
+
+def test_what_one_cannot_use_goes_to_the_others_of_the_group_first() -> None:
+    tasks = [*waiting("ben", 1, **VISION), *waiting("cleo", 12, **VISION), *waiting("ada", 12, **SPEECH)]
+    assert held(pool(12, *tasks, rules=with_groups(vision=1, speech=1))) == {"ben": 1, "cleo": 5, "ada": 6}
+
+
+def test_who_is_in_several_groups_counts_in_the_first_of_the_pool() -> None:
+    both = {"groups": frozenset({"speech", "vision", "others"})}
+    people = user_shares.user_shares(
+        Planner(
+            pool(8, *waiting("ada", 8, **both), *waiting("ben", 8, **SPEECH), rules=with_groups(vision=1, speech=3))
+        )
+    )
+    assert {name: one.group for name, one in people.items()} == {"ada": "vision", "ben": "speech"}
+    assert {name: one.share for name, one in people.items()} == {"ada": 2.0, "ben": 6.0}
+
+
+def test_the_reason_tells_the_group() -> None:
+    snapshot = pool(
+        2, *waiting("ada", 3, **VISION), *waiting("ben", 3, **SPEECH), rules=with_groups(vision=1, speech=1)
+    )
+    said = {reason.detail.split(" ")[0]: reason.detail for reason in schedule(snapshot).waiting.values()}
+    assert "is 1.0 now, within that of group vision, with" in said["ada"]
+
+
+def test_members_divide_what_is_poured_into_their_group() -> None:
+    for seed in range(QUICK):
+        draw = random.Random(seed)
+        names = [f"u{number}" for number in range(draw.randint(1, 7))]
+        demands = {name: draw.randint(1, 12) for name in names}
+        weights = {name: draw.choice([0.5, 1.0, 3.0]) for name in names}
+        groups = {name: draw.choice("gh") for name in names if draw.random() < 0.7}
+        capacity = draw.randint(1, 30)
+        made = shares_of(demands, weights, capacity, groups)
+        own = {name: groups.get(name, name) for name in names}
+        total = {one: sum(demands[name] for name in names if own[name] == one) for one in own.values()}
+        heavy = {one: sum(weights[name] for name in names if own[name] == one) for one in own.values()}
+        outer = poured(total, heavy, capacity)
+        for one, share in outer.items():
+            inner = {name: demands[name] for name in names if own[name] == one}
+            wanted = poured(inner, {name: weights[name] for name in inner}, share)
+            assert {name: made[name] for name in inner} == pytest.approx(wanted, abs=0.1), seed
 
 
 def test_a_quota_leaves_its_rest_to_the_others() -> None:
@@ -334,7 +416,7 @@ def _stalest(one: SchedulerTask) -> tuple[float, str]:
     [
         (user_shares, "may_go", _all_may_go),
         (user_shares, "_lost", _stalest),
-        (user_shares, "shares_of", lambda demands, weights, capacity: dict.fromkeys(demands, 0.0)),
+        (user_shares, "shares_of", lambda demands, weights, capacity, groups: dict.fromkeys(demands, 0.0)),
     ],
 )
 def test_planted_bugs_are_found(
@@ -444,11 +526,20 @@ def test_who_was_away_catches_up_and_then_both_have_the_same() -> None:
 
 
 def test_the_settings_of_a_pool_are_read() -> None:
-    raw = {"scheduler": "fair_share", "share_by": "user", "usage_half_life": 3600, "user_weights": {"ada": 2},
-           "min_run": 60, "evict_after": 5, "price": 0.5}  # fmt: skip
+    raw = {
+        "scheduler": "fair_share",
+        "share_by": "user",
+        "usage_half_life": 3600,
+        "user_weights": {"ada": 2},
+        "group_weights": {"vision": 3},
+        "min_run": 60,
+        "evict_after": 5,
+        "price": 0.5,
+    }
     pools, errors = read_pools({"gpu": raw})
     gpu = pools.by_name["gpu"]
-    assert (errors, gpu.by_users, gpu.rules.half_life, gpu.rules.weights) == ([], True, 3600.0, {"ada": 2.0})
+    assert (errors, gpu.by_users, gpu.rules.half_life) == ([], True, 3600.0)
+    assert (gpu.rules.weights, gpu.rules.groups) == ({"ada": 2.0}, {"vision": 3.0})
     assert (gpu.min_run, gpu.evict_after, gpu.price) == (60.0, 5.0, 0.5)
     assert not pools.by_name["default"].by_users
 
@@ -469,3 +560,36 @@ def test_wrong_settings_are_told(settings: dict[str, Any], said: str) -> None:
     _, errors = read_pools({"gpu": settings})
     assert len(errors) == 1
     assert said in errors[0]
+
+
+def greedy(seed: int) -> Snapshot:
+    """A pool where one user holds nearly everything, and others take their shares of it."""
+    draw = random.Random(seed)
+    agents = tuple(Agent(f"a{number}", 8) for number in range(12))
+    runs = [
+        SchedulerTask(f"r{n}", f"r{n}", size, TaskState.RUNNING, on={f"a{n // 2 % 12}": size}, user="much")
+        for n, size in enumerate([draw.choice([1, 2, 4]) for _ in range(24)])
+    ]
+    waits = [
+        SchedulerTask(f"p{n}", f"p{n}", draw.choice([1, 2, 4, 8]), user=f"u{n % 5}", evicts=draw.random() < 0.7)
+        for n in range(60)
+    ]
+    jobs = {one.job: Job(one.job, submitted=float(number)) for number, one in enumerate((*runs, *waits))}
+    return Snapshot(BY_USER, agents, jobs, (*runs, *waits))
+
+
+def test_which_agents_give_slots_back_is_known_without_a_look_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    quick = Planner._being_released
+
+    def checked(self: Planner) -> frozenset[str]:
+        found = quick(self)
+        assert found == released_by_the_book(self)
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr(Planner, "_being_released", checked)
+    for seed in range(QUICK):
+        schedule(greedy(seed))
+    assert len(sizes) > 100
+    assert len(set(sizes)) > 1

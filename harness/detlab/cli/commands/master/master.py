@@ -73,17 +73,19 @@ def info(invocation: Invocation) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Wait for further lines until interrupted.")
 @click.option("-n", "--tail", type=click.IntRange(1, PAGE), default=100, show_default=True, help="How many lines.")
 @click.option("--level", type=click.Choice(_LEVELS), default="debug", help="Only lines of this level, and above.")
+@click.option("--search", default="", metavar="TEXT", help="Only lines with this text, whatever its case.")
 @json_option
 @pass_invocation
-def logs(invocation: Invocation, follow: bool, tail: int, level: LogLevel) -> None:
+def logs(invocation: Invocation, follow: bool, tail: int, level: LogLevel, search: str) -> None:
     """Show the newest lines of the master's log, since it started (administrators). It keeps 10,000.
 
     \b
     Examples:
       det master logs -n 500
       det master logs -f --level warning
+      det master logs --search webhook
     """
-    page = invocation.client.session.run(operations.logs(limit=tail, level=level))
+    page = invocation.client.session.run(operations.logs(limit=tail, level=level, search=search))
     if invocation.as_json and not follow:
         say_json(page)
         return
@@ -91,10 +93,10 @@ def logs(invocation: Invocation, follow: bool, tail: int, level: LogLevel) -> No
     while follow:
         time.sleep(PAUSE)
         after = page.last
-        page = invocation.client.session.run(operations.logs(after=after, limit=PAGE, level=level))
+        page = invocation.client.session.run(operations.logs(after=after, limit=PAGE, level=level, search=search))
         if page.last < after:  # it has started anew
             note("The master has been restarted.")
-            page = invocation.client.session.run(operations.logs(after=0, limit=PAGE, level=level))
+            page = invocation.client.session.run(operations.logs(after=0, limit=PAGE, level=level, search=search))
         _print(page.items, as_json=invocation.as_json)
 
 

@@ -38,18 +38,22 @@ alert.add_command(email)
 
 @alert.command(name="list")
 @click.option("--unread", is_flag=True, help="Only those that you have not read.")
+@click.option(
+    "--all", "all_channels", is_flag=True, help="With those of rules with --no-bell: webhook or e-mail alone."
+)
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="List at most this many.")
 @csv_option
 @json_option
 @pass_invocation
-def list_command(invocation: Invocation, unread: bool, limit: int) -> None:
+def list_command(invocation: Invocation, unread: bool, all_channels: bool, limit: int) -> None:
     """List your alerts, the newest first.
 
     \b
-    Example:
+    Examples:
       det alert list --unread
+      det alert list --all
     """
-    found = invocation.client.list_alerts(unread=unread, limit=limit)
+    found = invocation.client.list_alerts(unread=unread, limit=limit, all_channels=all_channels)
     if invocation.as_json:
         say_json(found)
         return
@@ -119,7 +123,9 @@ def _row(one: AlertRuleView) -> tuple[object, ...]:
 
 
 def amount_text(one: AlertRuleView) -> str:
-    """Return the amount of a rule with its unit."""
+    """Return the amount of a rule with its unit, or what it looks for."""
+    if one.pattern:
+        return clean(one.pattern)
     return "" if one.amount is None else f"{one.amount:g} {UNITS.get(one.kind, '')}".strip()
 
 
@@ -138,6 +144,7 @@ def scope_text(one: AlertRuleView) -> str:
     metavar="N",
     help="Percent (improved, budget), validations (plateau), seconds (waiting).  [default: 1, 80, 20, 3600]",
 )
+@click.option("--pattern", default="", metavar="REGEX", help="What log looks for in lines, in the syntax of RE2.")
 @click.option("-e", "--experiment", "experiment_id", type=int, metavar="ID", help="Only this experiment.")
 @workspace_option("Only what lies in this workspace.")
 @project_option("Only what lies in this project of it, or of your personal one.")
@@ -150,6 +157,7 @@ def add_rule(
     invocation: Invocation,
     kind: RuleKind,
     amount: float | None,
+    pattern: str,
     experiment_id: int | None,
     workspace: str | None,
     project: str | None,
@@ -162,7 +170,8 @@ def add_rule(
 
     KIND is completed, failed, improved (its best value, by so many percent), plateau (so many validations without a
     better value), waiting (nothing of it has run for so many seconds), budget (so many percent of searcher.budget or of
-    your quotas are used) or alert (its code has called alert).
+    your quotas are used), alert (its code has called alert) or log (a trial has printed a line in which the regular
+    expression of --pattern is found: once of each trial).
 
     \b
     Examples:
@@ -170,11 +179,13 @@ def add_rule(
       det alert add-rule waiting --amount 7200
       det alert add-rule completed -w ada/vision --webhook chat --no-bell
       det alert add-rule failed --email
+      det alert add-rule log --pattern 'loss is (nan|inf)' --webhook chat
     """
     client = invocation.client
     made = client.add_alert_rule(
         kind,
         amount,
+        pattern=pattern,
         experiment=experiment_id,
         workspace=workspace,
         project=project_of(project, project_id),

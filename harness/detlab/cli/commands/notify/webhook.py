@@ -13,11 +13,10 @@ from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invo
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, moment, say, say_json, table
 from detlab.errors import DetlabError
-from detlab.schemas.wire.notify.alerts import RuleKind
-from detlab.schemas.wire.notify.webhooks import WebhookFormat, WebhookView
+from detlab.schemas.wire.notify.webhooks import HookTrigger, WebhookFormat, WebhookView
 
 COMMANDS = {"webhook": "Webhooks: addresses that are called when something happens to your experiments."}
-_KINDS: tuple[RuleKind, ...] = get_args(RuleKind)
+_KINDS: tuple[HookTrigger, ...] = get_args(HookTrigger)
 _FORMATS: tuple[WebhookFormat, ...] = get_args(WebhookFormat)
 WAIT, LOOK = 10.0, 0.5
 """Seconds in which a test call should have gone through, and between two looks."""
@@ -25,7 +24,7 @@ WAIT, LOOK = 10.0, 0.5
 
 @click.group(cls=LazyGroup, short={"ls": "list", "rm": "delete"})
 def webhook() -> None:
-    """Addresses that are called when something happens: with Determined's payloads, or as Slack or Teams take them.
+    """Addresses that are called when something happens: by Determined's payloads, or what Slack, Teams or Apprise take.
 
     \b
     Examples:
@@ -73,7 +72,7 @@ def _row(one: WebhookView) -> tuple[object, ...]:
     type=click.Choice(_FORMATS),
     default="default",
     show_default=True,
-    help="How it is told: Determined's payloads, signed; or a message of Slack or Teams.",
+    help="How it is told: Determined's payloads, signed; or as Slack, Teams or Apprise take it.",
 )
 @click.option(
     "-t", "--trigger", "triggers", multiple=True, type=click.Choice(_KINDS), help="What it is told of; repeat it."
@@ -87,7 +86,7 @@ def create(
     name: str,
     url: str,
     form: WebhookFormat,
-    triggers: tuple[RuleKind, ...],
+    triggers: tuple[HookTrigger, ...],
     workspace: str | None,
     project: str | None,
     project_id: int | None,

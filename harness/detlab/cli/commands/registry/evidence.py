@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,7 @@ from detlab.errors import DetlabError
 from detlab.visible import visible
 
 if TYPE_CHECKING:
+    from detlab.governance import Refusal
     from detlab.schemas.wire.governance.evidence import EvidenceView
 
 
@@ -27,23 +29,35 @@ if TYPE_CHECKING:
     help="Check the signature here, too, with this public key that you trust; repeatable.",
     multiple=True,
 )
+@click.option(
+    "--profile",
+    metavar="FILE",
+    help="Compare this profile of a converted model with the one that was signed; - is standard input.",
+)
 @json_option
 @pass_invocation
-def verify(invocation: Invocation, uuid: str, key: tuple[str, ...]) -> None:
-    """Check the evidence of a checkpoint: its signature, its manifest and its ledger. The status is 1 if one is wrong.
+def verify(invocation: Invocation, uuid: str, key: tuple[str, ...], profile: str | None) -> None:
+    """Check the evidence of a checkpoint: its signature, its manifest and its ledger. The status is 1 if one is wrong,
+    or if a source that has trained it is withdrawn.
 
     The cluster checks with its own keys. With --key the signature is also checked here, with a key that you have from
-    elsewhere; that needs the package cryptography.
+    elsewhere; that needs the package cryptography. With --profile weights that were cast, exported or converted are
+    compared by what they make of the probe that the checkpoint keeps, which detlab.pytorch.load_probe reads.
 
     \b
     Examples:
       det governance verify 3f2a…
       det governance verify 3f2a… --key 9c81…
+      det governance verify 3f2a… --profile profile.json
     """
     found = invocation.client.session.run(operations.evidence(uuid))
-    problems = [f"{one.code}: {one.message}" for one in found.problems]
+    problems = [f"{one.code}: {one.message}" for one in [*found.problems, *found.withdrawn]]
     if key:
         problems += signed_by(found, key)
+    compared = None
+    if profile is not None:
+        compared, off = compared_with(found, profile)
+        problems += [f"{one.code}: {one.message}" for one in off]
     if invocation.as_json:
         say_json({**found.model_dump(mode="json"), "found": problems})
     elif problems:
@@ -63,11 +77,48 @@ def verify(invocation: Invocation, uuid: str, key: tuple[str, ...]) -> None:
         }
         if seen := set(said.get("taint") or {}) - set(found.learnt_from):
             facts["seen, but closed to all layers"] = _names(seen)
+        if compared is not None:
+            facts["profile"] = compared
         for name, value in facts.items():
             say(f"  {name}: {visible(str(value))}")
         say("It says what was recorded, not that the weights came from it: docs/explanation/governance.md")
     if problems:
         sys.exit(1)
+
+
+def compared_with(found: EvidenceView, name: str) -> tuple[str, list[Refusal]]:
+    """Return what a profile in a file has in common with the one that was signed, and what is out of tolerance.
+
+    Raises:
+        DetlabError: There is none in one of them.
+    """
+    from detlab.governance.profiles import differences, distance
+    from detlab.schemas.wire.governance.evidence import ModelProfile, RecordedProfile
+
+    said = (found.predicate.get("segment") or {}).get("profile")
+    if said is None:
+        raise DetlabError(
+            f"no profile was signed with checkpoint {visible(found.checkpoint)}",
+            hint="a trial records one if its config has `governance: {profile: {}}`",
+        )
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        measured, recorded = ModelProfile.model_validate_json(text), RecordedProfile.model_validate(said)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no profile"
+        hint = "detlab.pytorch.load_probe(FOLDER).profile(model).model_dump_json() makes one"
+        raise DetlabError(f"{visible(name)} cannot be read: {reason}", hint=hint) from error
+    signed = next((one for one in recorded.models if one.model == measured.model), None)
+    if signed is None:
+        raise DetlabError(
+            f"no profile of model {measured.model} was signed with checkpoint {visible(found.checkpoint)}"
+        )
+    off = differences(signed, measured, recorded.rtol)
+    if off:
+        return "", off
+    apart = distance(signed.output, measured.output)
+    layers = f"{len(signed.layers.keys() & measured.layers)} of {len(signed.layers)} layers compared"
+    return f"outputs within {apart:.2g} of what was signed ({recorded.rtol:g} is allowed), {layers}", []
 
 
 def _levels(segment: Mapping[str, Any]) -> dict[str, str]:

@@ -224,8 +224,9 @@ def print_version(view: VersionView) -> None:
             ("code", lineage.bundle_digest),
             ("data", settings(lineage.data, most=400)),
             ("trained on", "; ".join(_source(one) for one in lineage.governed.sources) if lineage.governed else ""),
+            ("withdrawn", "; ".join(view.withdrawn)),
             ("starts from", ", ".join(lineage.parents)),
-            ("packages", str(len(lineage.environment)) if lineage.environment else ""),
+            ("packages", str(len(lineage.environment.keys() - {"python", "platform"})) if lineage.environment else ""),
             ("registered", moment(view.created_at)),
             ("by", view.owner),
         ]

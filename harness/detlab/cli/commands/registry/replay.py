@@ -70,6 +70,13 @@ def replay(invocation: Invocation, checkpoint: str, output_dir: Path | None, tol
     client = invocation.client
     recorded = client.session.run(operations.recorded_training(checkpoint))
     refuse_private(checkpoint, recorded.segments)
+    if recorded.seen.withdrawn:
+        from detlab.governance import GovernanceError, Refusal
+
+        raise GovernanceError(
+            [Refusal(one.code, visible(one.message)) for one in recorded.seen.withdrawn],
+            "it is not trained anew, as that is training on it again:",
+        )
     target = client.get_checkpoint(recorded.seen.checkpoint)
     folder = output_dir or Path("replays") / target.uuid
     if folder.exists():

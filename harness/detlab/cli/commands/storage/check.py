@@ -77,7 +77,7 @@ def _show(found: StorageFound, *, repair: bool) -> None:
 
 
 def _sums(found: StorageFound) -> list[str]:
-    lines = [f"committed         {found.kept} checkpoints, {size(found.kept_bytes)}"]
+    lines = [f"committed         {found.kept} checkpoints, {size(found.kept_bytes)} with their manifests"]
     if found.others:
         lines.append(
             f"left alone        {found.others}, {size(found.others_bytes)}: others', in the trash, or begun now"

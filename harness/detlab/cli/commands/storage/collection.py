@@ -10,6 +10,7 @@ import click
 from detlab.cli.commands.log_retention import set_group
 from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, confirmed, json_option, pass_invocation, yes_option
+from detlab.cli.output.failures import OneByOne
 from detlab.cli.output.printing import clean, counted, moment, say, say_json, size, table
 from detlab.schemas.wire import CheckpointView
 from detlab.schemas.wire.storage import GcItem, GcPreview, TrashView
@@ -206,23 +207,26 @@ def state_of(view: CheckpointView) -> str:
 @_uuids
 @json_option
 @pass_invocation
-def undelete(invocation: Invocation, uuids: tuple[str, ...]) -> None:
+def undelete(invocation: Invocation, uuids: tuple[str, ...]) -> int:
     """Take checkpoints out of the trash: all that was deleted less than some days ago.
 
     \b
     Example:
       det checkpoint undelete 3f2b0c1e-…
     """
-    done = []
-    for uuid in each_of(uuids):
-        item = invocation.client.get_checkpoint(uuid)
-        deleted = item.view.state == "DELETED"
-        item.undelete()
-        done.append(item.view)
-        if not invocation.as_json:
-            say(f"Restored checkpoint {item.uuid}" if deleted else f"Checkpoint {item.uuid} is not deleted")
+    done, named = [], each_of(uuids)
+    each = OneByOne("Checkpoint", named)
+    for uuid in named:
+        with each.of(uuid):
+            item = invocation.client.get_checkpoint(uuid)
+            deleted = item.view.state == "DELETED"
+            item.undelete()
+            done.append(item.view)
+            if not invocation.as_json:
+                say(f"Restored checkpoint {item.uuid}" if deleted else f"Checkpoint {item.uuid} is not deleted")
     if invocation.as_json:
         say_json(done)
+    return each.status
 
 
 @click.command()
@@ -230,21 +234,21 @@ def undelete(invocation: Invocation, uuids: tuple[str, ...]) -> None:
 @click.option("--note", default="", metavar="TEXT", help="Why it is to stay.")
 @json_option
 @pass_invocation
-def bookmark(invocation: Invocation, uuids: tuple[str, ...], note: str) -> None:
+def bookmark(invocation: Invocation, uuids: tuple[str, ...], note: str) -> int:
     """Keep checkpoints, whatever the policies of their experiments say.
 
     \b
     Example:
       det checkpoint bookmark 3f2b0c1e-… --note 'figure 3 of the paper'
     """
-    _marking(invocation, uuids, note)
+    return _marking(invocation, uuids, note)
 
 
 @click.command()
 @_uuids
 @json_option
 @pass_invocation
-def unbookmark(invocation: Invocation, uuids: tuple[str, ...]) -> None:
+def unbookmark(invocation: Invocation, uuids: tuple[str, ...]) -> int:
     """Remove your bookmarks of checkpoints.
 
     If you have none and the experiment is yours, those of others are removed.
@@ -253,23 +257,27 @@ def unbookmark(invocation: Invocation, uuids: tuple[str, ...]) -> None:
     Example:
       det checkpoint unbookmark 3f2b0c1e-…
     """
-    _marking(invocation, uuids, None)
+    return _marking(invocation, uuids, None)
 
 
-def _marking(invocation: Invocation, uuids: tuple[str, ...], note: str | None) -> None:
-    found = {}
-    for uuid in each_of(uuids):
-        item = invocation.client.get_checkpoint(uuid)
-        done = "bookmarked"
-        if note is None:
-            done = "bookmark removed" if any(pin.kind == "bookmark" for pin in item.get_pins()) else "had no bookmark"
-            item.unbookmark()
-        else:
-            item.bookmark(note)
-        found[uuid] = item.get_pins()
-        if not invocation.as_json:
-            say(f"Checkpoint {item.uuid}: {done}")
-            for pin in found[uuid]:
-                say(f"  kept: {clean(pin.reason)}")
+def _marking(invocation: Invocation, uuids: tuple[str, ...], note: str | None) -> int:
+    found, named = {}, each_of(uuids)
+    each = OneByOne("Checkpoint", named)
+    for uuid in named:
+        with each.of(uuid):
+            item = invocation.client.get_checkpoint(uuid)
+            done = "bookmarked"
+            if note is None:
+                mine = any(pin.kind == "bookmark" for pin in item.get_pins())
+                done = "bookmark removed" if mine else "had no bookmark"
+                item.unbookmark()
+            else:
+                item.bookmark(note)
+            found[uuid] = item.get_pins()
+            if not invocation.as_json:
+                say(f"Checkpoint {item.uuid}: {done}")
+                for pin in found[uuid]:
+                    say(f"  kept: {clean(pin.reason)}")
     if invocation.as_json:
         say_json({uuid: [pin.model_dump(mode="json") for pin in pins] for uuid, pins in found.items()})
+    return each.status

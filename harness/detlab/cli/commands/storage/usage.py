@@ -100,7 +100,7 @@ def _show(found: StorageUsage, *, csv: bool) -> None:
     if len(found.items) + found.more > 1:
         rows.append(_row(found.by, found.total))
         bars.append("")
-    empty = {place for place in _places(head) if not any(row[place].value for row in rows)}
+    empty = {place for place in _places(head) if not any(getattr(row[place], "value", row[place]) for row in rows)}
     head, rows = _without(head, empty), [_without(row, empty) for row in rows]
     right = ("ID", "Checkpoints", "Size", "Code, outputs", "Trash", "Freed", "Quota")
     table((*head, ""), [(*row, drawn) for row, drawn in zip(rows, bars, strict=True)], right=right)
@@ -109,8 +109,8 @@ def _show(found: StorageUsage, *, csv: bool) -> None:
 
 
 def _places(head: Sequence[str]) -> list[int]:
-    """Return where the columns are that are left out on a terminal when all of them are 0."""
-    return [place for place, name in enumerate(head) if name in ("Code, outputs", "Trash", "Freed")]
+    """Return where the columns are that are left out on a terminal when all of them are 0 or empty."""
+    return [place for place, name in enumerate(head) if name in ("Code, outputs", "Trash", "Freed", "Quota")]
 
 
 def _without(row: Sequence[Any], places: Collection[int]) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from detlab.cli.commands.tasks.lookup import find, find_all, group_of, task_argu
 from detlab.cli.commands.tasks.start import open_server
 from detlab.cli.commands.tasks.views import describe, print_tasks, state_word
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.output.failures import OneByOne
 from detlab.cli.output.logs import LogOptions, log_options, print_trial_logs
 from detlab.cli.output.printing import clean, note, say, say_json, say_yaml
 from detlab.client.operations.jobs import update_job
@@ -237,18 +238,21 @@ def _add_kill(group: click.Group, kind: TaskKind | None) -> None:
     @click.option("-f", "--force", is_flag=True, help="Name ids that are unknown, and kill the others.")
     @json_option
     @pass_invocation
-    def command(invocation: Invocation, task_ids: tuple[str, ...], force: bool) -> None:
+    def command(invocation: Invocation, task_ids: tuple[str, ...], force: bool) -> int:
         found = find_all(invocation, task_ids, kind, missing=_skip if force else None)
+        each = OneByOne(kind_title(kind) if kind else "Task", found)
         for item in found:
             title = clean(f"{kind_title(item.kind)} {item.id}")
             if item.state.terminal:
                 note(f"{title} has already ended: {state_word(item.view)}.")
                 continue
-            item.kill()
-            if not invocation.as_json:
-                say(f"{title}: {state_word(item.view)}")
+            with each.of(item.id):
+                item.kill()
+                if not invocation.as_json:
+                    say(f"{title}: {state_word(item.view)}")
         if invocation.as_json:
             say_json([item.view for item in found])
+        return each.status
 
 
 def _skip(error: DetlabError) -> None:

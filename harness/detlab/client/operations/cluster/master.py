@@ -28,9 +28,11 @@ def cluster() -> Flow[ClusterView]:
     return one(Call("GET", "cluster", parse=model(ClusterView)))
 
 
-def logs(*, after: int | None = None, limit: int = 100, level: LogLevel = "debug") -> Flow[MasterLogPage]:
+def logs(
+    *, after: int | None = None, limit: int = 100, level: LogLevel = "debug", search: str = ""
+) -> Flow[MasterLogPage]:
     """Return lines of the master's log, oldest first: the newest ones, or those behind `after` (administrators)."""
-    params: Mapping[str, Any] = {"after": after, "limit": limit, "level": level}
+    params: Mapping[str, Any] = {"after": after, "limit": limit, "level": level, "search": search or None}
     return one(Call("GET", "master/logs", params=params, parse=model(MasterLogPage)))
 
 

@@ -14,8 +14,12 @@ from detlab.schemas.wire.governance.evidence import (
     LedgerEntryView,
     LedgerPage,
     MatrixView,
+    RestoreSource,
     RevokeKey,
     SigningKeyList,
+    WithdrawnSourceList,
+    WithdrawnSourceView,
+    WithdrawSource,
 )
 from detlab.visible import visible
 
@@ -137,3 +141,22 @@ def revoke(key: str, reason: str) -> Flow[SigningKeyList]:
     with valid_request():
         body = RevokeKey(reason=reason)
     return one(Call("POST", f"signing-keys/{quote(key, safe='')}/revoke", json=body, parse=model(SigningKeyList)))
+
+
+def withdrawn_sources() -> Flow[WithdrawnSourceList]:
+    """Fetch what is withdrawn in the cluster, and in workspaces that the caller may read."""
+    return one(Call("GET", "withdrawn-sources", parse=model(WithdrawnSourceList)))
+
+
+def withdraw_source(source: str, reason: str, manifest: str = "", workspace: str = "") -> Flow[WithdrawnSourceView]:
+    """Withdraw a source in a workspace, or in the whole cluster; can safely be repeated."""
+    with valid_request():
+        body = WithdrawSource(source=source, manifest=manifest, workspace=workspace, reason=reason)
+    return one(Call("POST", "withdrawn-sources", json=body, parse=model(WithdrawnSourceView)))
+
+
+def restore_source(source: str, reason: str, manifest: str = "", workspace: str = "") -> Flow[WithdrawnSourceView]:
+    """Take a withdrawal back; return what it was."""
+    with valid_request():
+        body = RestoreSource(source=source, manifest=manifest, workspace=workspace, reason=reason)
+    return one(Call("POST", "withdrawn-sources/undo", json=body, again=False, parse=model(WithdrawnSourceView)))

@@ -17,9 +17,10 @@ from detlab.schemas.wire.notify.alerts import (
 )
 
 
-def alerts(limit: int | None = None, *, unread: bool = False) -> Flow[list[AlertView]]:
-    """List the caller's alerts, the newest first."""
-    return pages("alerts", AlertView, "before", limit, {"unread": "true" if unread else None})
+def alerts(limit: int | None = None, *, unread: bool = False, all_channels: bool = False) -> Flow[list[AlertView]]:
+    """List the caller's alerts, the newest first: those of the bell, or of all channels."""
+    asked = {"unread": "true" if unread else None, "all_channels": "true" if all_channels else None}
+    return pages("alerts", AlertView, "before", limit, asked)
 
 
 def unread_alerts() -> Flow[AlertList]:

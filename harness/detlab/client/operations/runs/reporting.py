@@ -17,13 +17,16 @@ from detlab.client.transport.discovery import is_loopback
 from detlab.errors import ConfigError, NotFound, Problem
 from detlab.reports.facts import MOST_THINGS, ReportedExperiment, ReportedRun, ReportFacts, ReportImage
 from detlab.reports.figures import MOST_PANELS, MOST_POINTS, MOST_TRIALS
+from detlab.reports.judged_trials import MOST_JUDGED
 from detlab.reports.things import PICTURES
-from detlab.schemas.wire import CheckpointView, ClusterView
+from detlab.schemas.wire import CheckpointView, ClusterView, CurvesView, ExperimentView
 from detlab.schemas.wire.media import MediaKeyView, MediaView
 from detlab.schemas.wire.projects import ProjectView
 from detlab.schemas.wire.registry import VersionView
 from detlab.schemas.wire.runs import RunCurve
+from detlab.viz import fronts
 from detlab.viz.data import curves_wanted
+from detlab.viz.seeds import seeds_of
 
 MOST_VERSIONS = 1000
 """Versions of models that are looked through, the newest."""
@@ -194,7 +197,8 @@ def _experiment(experiment_id: int, versions: Sequence[VersionView], room: _Room
     which = curves_wanted(view.metric, group="validation", max_trials=MOST_TRIALS, max_points=MOST_POINTS)
     curves = yield from operations.curves(experiment_id, **which)
     of_it = [one for one in versions if one.lineage.experiment_id == experiment_id]
-    found = ReportedExperiment(view=view, curves=curves, versions=of_it)
+    results = yield from _results(view)
+    found = ReportedExperiment(view=view, curves=curves, results=results, versions=of_it)
     trial = found.trial
     if trial is None:
         return found
@@ -206,6 +210,16 @@ def _experiment(experiment_id: int, versions: Sequence[VersionView], room: _Room
     images, left = yield from _images(f"trials/{trial.id}", listing, room)
     newest = [*best, *saved[-MOST_CHECKPOINTS:]]
     return replace(found, checkpoints=newest, artifacts=linked, images=images, media_left_out=left)
+
+
+def _results(view: ExperimentView) -> Flow[CurvesView | None]:
+    """Return by what a search compares its trials, if that is more than one number of one trial."""
+    config = view.config or {}
+    names = fronts.metric_names(config, None)
+    if len(names) < 2 and not fronts.constraints(config) and seeds_of(config) < 2:
+        return None
+    which = fronts.wanted(config, names or [view.metric], max_trials=MOST_JUDGED)
+    return (yield from operations.curves(view.id, **which))
 
 
 def _run(run_id: str, versions: Sequence[VersionView], room: _Room) -> Flow[ReportedRun]:

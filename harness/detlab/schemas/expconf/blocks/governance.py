@@ -139,10 +139,26 @@ class PrivacyConfig(Block):
     )
 
 
+class ProfileConfig(Block):
+    """Profiles of weights, by which a model is recognised after a conversion or a cast.
+
+    The first samples of the first validation are kept in each checkpoint, as a frozen probe. What the model makes of
+    them is signed with the checkpoint, and compared before training goes on from it.
+    """
+
+    samples: Annotated[int, Field(ge=2, le=256)] = Field(
+        32, description="Most samples of validation data that checkpoints keep, with 16 MiB in all."
+    )
+    rtol: Annotated[PositiveNumber, Field(le=1)] = Field(
+        0.05,
+        description="How far outputs, and what is measured of each layer, may be off, relative to what was recorded.",
+    )
+
+
 class GovernanceConfig(Block):
     """A policy: which source of samples may train which parameters, and what is measured of it. Only in detlab."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"canaries", "dp"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"canaries", "dp", "profile"})
 
     version: Literal[1] = Field(1, description="Of this block.")
     enforce: Literal["strict", "audit"] = Field(
@@ -183,6 +199,9 @@ class GovernanceConfig(Block):
         None, description="Numbers of the level `dp`, which applies to the whole training; it needs Opacus."
     )
     canaries: CanariesConfig | None = Field(None, description="Measure memorisation, and extraction of sequences.")
+    profile: ProfileConfig | None = Field(
+        None, description="Record a profile of the weights with each checkpoint; it keeps some validation data in them."
+    )
     constraints: dict[str, ConstraintConfig] = Field(
         {},
         description="Bounds of `provenance_coverage` and `leak_mass`, which end a trial, and with canaries of"

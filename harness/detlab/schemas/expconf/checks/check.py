@@ -98,13 +98,14 @@ def _entrypoint(raw: dict[str, Any]) -> Iterator[Problem]:
         )
 
 
-def check(raw: object, *, complete: bool = False) -> list[Problem]:
+def check(raw: object, *, complete: bool = False, part: bool = False) -> list[Problem]:
     """Return every mistake and oddity of a raw experiment config, errors first.
 
     Args:
         raw: What YAML or JSON gave; `load_yaml` makes one from text.
         complete: Judge a submission (after templates and cluster defaults). Otherwise judge sanity: blocks
             and fields may be absent, but what is there must be right.
+        part: It is laid under or over other configs, as templates and policies are: nothing is missing in it.
     """
     found, safe = structure.inspect(raw)
     if not safe:
@@ -120,7 +121,7 @@ def check(raw: object, *, complete: bool = False) -> list[Problem]:
     found += _few(_keys(raw))
     found += _few(rules.judge(raw))
     found += _few(misnamed.beside_unknown_names(raw))
-    found += _few(completeness.missing(raw, complete=complete))
+    found += [] if part else _few(completeness.missing(raw, complete=complete))
     found += _few(_entrypoint(raw))
     return _few(in_order(found))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from detlab.errors import Problem
 from detlab.schemas.expconf.checks.search_spaces import finite_number
-from detlab.schemas.expconf.rungs import rungs_within
+from detlab.schemas.expconf.rungs import rungs_within, shares_within
 
 RESUMING = {
     "pbt": "clones start from their parents' checkpoints",
@@ -21,8 +21,11 @@ RESUMING = {
 LEARNING = ("tpe", "gp", "cmaes", "nsga2", "bayesian", "bohb", "dehb")
 """Built-in methods whose points depend on the results of earlier trials."""
 _DIVISOR = 4.0
+_HYPERBAND_DIVISOR = 3.0
+_BRACKETS = {"bohb": 2}
+"""Most brackets, if the config does not say how many."""
 _MOST_RUNGS = 5
-"""Of `asha`, if the config does not say how many."""
+"""Of methods with rungs, if the config does not say how many."""
 _MOST_TRIALS = 10**6
 _TRUNCATED = 0.2
 _PLACES = 16.0
@@ -37,6 +40,7 @@ def plans(raw: dict[str, Any]) -> Iterator[Problem]:
     if not isinstance(searcher, dict):
         return
     yield from list(_rungs(searcher)) or _promotions(searcher)
+    yield from _brackets_too_small(searcher)
     yield from _truncation(searcher)
     yield from _blind(searcher)
     yield from _seeds(searcher)
@@ -130,17 +134,46 @@ def _promotions(searcher: dict[str, Any]) -> Iterator[Problem]:
         rungs = rungs_within(max(min(length, trials), 1), divisor, _MOST_RUNGS)
     if not 1 < rungs <= 100:
         return
-    left = trials
-    for rung in range(1, int(rungs)):
-        if (left := left // divisor) < 1:
-            message = (
-                f"is {rungs:g}, but of {trials:g} trials none is promoted beyond rung {rung}: none reaches max_time"
-            )
-            needed = _needed(int(rungs), divisor)
-            more = f", or {needed:,} or more max_trials" if needed <= _MOST_TRIALS else ""
-            hint = f"say {rung} or fewer{more}; {divisor:g} trials of a rung promote one"
-            yield Problem("searcher.num_rungs", message, hint, "warning")
-            return
+    if (rung := _passed(trials, divisor, int(rungs) - 1) + 1) < int(rungs):
+        message = f"is {rungs:g}, but of {trials:g} trials none is promoted beyond rung {rung}: none reaches max_time"
+        needed = _needed(int(rungs), divisor)
+        more = f", or {needed:,} or more max_trials" if needed <= _MOST_TRIALS else ""
+        hint = f"say {rung} or fewer{more}; {divisor:g} trials of a rung promote one"
+        yield Problem("searcher.num_rungs", message, hint, "warning")
+
+
+def _brackets_too_small(searcher: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of so few trials that no bracket of Hyperband promotes one."""
+    trials, length = finite_number(searcher.get("max_trials")), finite_number(searcher.get("max_time"))
+    divisor = finite_number(searcher.get("divisor", _HYPERBAND_DIVISOR))
+    most, kept = (
+        finite_number(searcher.get("max_rungs", _MOST_RUNGS)),
+        finite_number(searcher.get("max_brackets", _BRACKETS.get(str(searcher.get("name"))))),
+    )
+    if searcher.get("name") not in ("hyperband", "bohb") or not trials or not length or not divisor or not most:
+        return
+    if min(trials, length, most) < 1 or divisor <= 1 or (kept is not None and kept < 1):
+        return  # refused by their fields
+    rungs = rungs_within(length, divisor, int(min(most, 100)))
+    depths = list(range(rungs, 0, -1))[: None if kept is None else int(kept)]
+    sizes = [max(one, 1) for one in shares_within(depths, int(trials), divisor)]
+    sizes[0] += max(int(trials) - sum(sizes), 0)
+    of = f"is {trials:g} for {len(depths)} bracket{'' if len(depths) == 1 else 's'}"
+    hint = "say more, or fewer max_rungs; without max_trials it is a whole round of Hyperband"
+    if not any(_passed(size, divisor, depth - 1) == depth - 1 for size, depth in zip(sizes, depths, strict=True)):
+        message = f"{of}: too few for one that is promoted to the last rung, none reaches max_time"
+        yield Problem("searcher.max_trials", message, hint, "warning")
+    elif rungs > 1 and not any(_passed(size, divisor, depth - 1) for size, depth in zip(sizes, depths, strict=True)):
+        message = f"{of}: no trial is promoted, only those that begin with all of max_time reach it"
+        yield Problem("searcher.max_trials", message, hint, "warning")
+
+
+def _passed(trials: float, divisor: float, rungs: int) -> int:
+    """Return how many of the rungs below the last the best trial passes."""
+    for rung in range(rungs):
+        if (trials := trials // divisor) < 1:
+            return rung
+    return rungs
 
 
 def _needed(rungs: int, divisor: float) -> int:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from detlab.schemas.wire.base import PersonRequest, Wire
+from detlab.schemas.wire.workspaces import Reference
 
 METADATA_KEY = "governance"
 """Key of a checkpoint's metadata under which a governed trial records its `GovernedSegment`."""
@@ -38,6 +39,33 @@ class PrivacySpent(Wire):
     steps: Count = 0
 
 
+Figure = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class ModelProfile(Wire):
+    """What a model makes of a frozen probe."""
+
+    model: int = Field(0, ge=0, lt=64)
+    """Which of the trial's models."""
+    probe: Hash
+    """SHA-256 of the inputs."""
+    samples: int = Field(ge=1, le=1024)
+    dtype: str = Field("", max_length=20)
+    """Of its parameters; empty: not known."""
+    output: list[Figure] = Field([], max_length=8192)
+    """The outputs of each sample, projected to eight numbers by fixed random signs."""
+    layers: dict[Name, Annotated[list[Figure], Field(min_length=2, max_length=2)]] = Field({}, max_length=200)
+    """Of each layer's outputs: the root of their mean square, and in how many directions they differ."""
+
+
+class RecordedProfile(Wire):
+    """The profiles of a checkpoint's models, and how far one may be off."""
+
+    rtol: float = Field(gt=0, le=1)
+    """Of outputs, and of what is measured of each layer, relative to what was recorded."""
+    models: list[ModelProfile] = Field([], max_length=64)
+
+
 class GovernedSegment(Wire):
     """What was trained since the checkpoint before: the key `governance` of a checkpoint's metadata."""
 
@@ -62,6 +90,8 @@ class GovernedSegment(Wire):
     """Of torch and detlab, and what rounding depends on: `threads`, `processor`, and `gpu` if there is one."""
     privacy: PrivacySpent | None = None
     """At the level `dp`; None at another one."""
+    profile: RecordedProfile | None = None
+    """Of the weights; None if the policy asks for none, or nothing was validated yet."""
 
 
 class RecordMatrix(Wire):
@@ -143,6 +173,8 @@ class EvidenceView(Wire):
     keys: list[SigningKeyView] = []
     problems: list[RefusalView] = []
     """What is wrong with signature, manifest and ledger by the master's own look; empty: nothing."""
+    withdrawn: list[RefusalView] = []
+    """Sources that have trained it, and are withdrawn now."""
 
 
 class LedgerEntryView(Wire):
@@ -199,6 +231,49 @@ class EvidenceSummary(Wire):
     sources: list[SourceSummary] = []
     privacy: PrivacySpent | None = None
     """At the level `dp`; None at another one."""
+
+
+class WithdrawnSourceView(Wire):
+    """A source that is withdrawn: no policy may train on it, and nothing goes on from what it has trained."""
+
+    source: str
+    manifest: str = ""
+    """Only data with this manifest; empty: whatever is called so."""
+    workspace: str = ""
+    """In which workspace, as `OWNER/NAME`; empty: in the whole cluster."""
+    reason: str = ""
+    by: str = ""
+    at: float = 0.0
+    versions: list[str] = []
+    """Versions of models that it has trained and that the caller may read, as `MODEL@VERSION`."""
+    more_versions: bool = False
+    """Whether there may be more of them than were looked at."""
+    paused: list[int] = []
+    """When it was withdrawn: the experiments that were paused."""
+
+
+class WithdrawnSourceList(Wire):
+    """Those that the caller may know of, newest first."""
+
+    items: list[WithdrawnSourceView]
+
+
+class WithdrawSource(PersonRequest):
+    """POST withdrawn-sources: end the training on a source, and on what it has trained."""
+
+    source: Annotated[str, Field(min_length=1, max_length=200)]
+    manifest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
+    workspace: Reference = ""
+    reason: Annotated[str, Field(min_length=1, max_length=300)]
+
+
+class RestoreSource(PersonRequest):
+    """POST withdrawn-sources/undo: the same source, manifest and workspace as it was withdrawn with."""
+
+    source: Annotated[str, Field(min_length=1, max_length=200)]
+    manifest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
+    workspace: Reference = ""
+    reason: Annotated[str, Field(min_length=1, max_length=300)]
 
 
 VerifyCheckpoint.model_rebuild()

@@ -19,11 +19,13 @@ LEVELS: dict[str, AlertLevel] = {
     "critical": "error",
 }
 """What code may call a level -> the level."""
-RuleKind = Literal["completed", "failed", "improved", "plateau", "waiting", "budget", "alert"]
+RuleKind = Literal["completed", "failed", "improved", "plateau", "waiting", "budget", "alert", "log"]
 """What a rule waits for: an experiment has completed or failed; its best value has improved by so many percent; so many
 validations brought none; nothing of it has run for so many seconds because it waits; so many percent of its
-`searcher.budget`, or of its owner's quotas, are used; its code has called `alert`."""
-AlertKind = Literal["completed", "failed", "improved", "plateau", "waiting", "budget", "alert", "test"]
+`searcher.budget`, or of its owner's quotas, are used; its code has called `alert`; a trial has printed a line in which
+a regular expression is found."""
+AlertKind = Literal["completed", "failed", "improved", "plateau", "waiting", "budget", "alert", "log", "test"]
+PATTERN_CHARS = 500
 TITLE_CHARS, TEXT_CHARS = 200, 4000
 DEFAULT_AMOUNTS: dict[str, float] = {"improved": 1.0, "plateau": 20.0, "waiting": 3600.0, "budget": 80.0}
 """Percent, validations, seconds, percent."""
@@ -78,6 +80,8 @@ class SetAlertRule(PersonRequest):
     kind: RuleKind
     amount: float | None = Field(None, gt=0, allow_inf_nan=False)
     """Percent (`improved`, `budget`), validations (`plateau`), seconds (`waiting`); null: 1, 80, 20, 3600."""
+    pattern: str = Field("", max_length=PATTERN_CHARS)
+    """Of `log`: a regular expression in RE2's syntax, which is looked for in lines of output."""
     experiment_id: int | None = Field(None, ge=1, lt=2**63)
     workspace: Reference = ""
     project: Reference = ""
@@ -93,6 +97,8 @@ class SetAlertRule(PersonRequest):
     def _one_scope(self) -> Self:
         if self.experiment_id is not None and (self.workspace or self.project):
             raise ValueError("name an experiment, or a workspace and a project, not both")
+        if (self.kind == "log") != bool(self.pattern):
+            raise ValueError("a rule of kind log has a pattern, and no other has one")
         if self.amount is not None and self.kind not in MOST_AMOUNT:
             raise ValueError(f"a rule of kind {self.kind} has no amount")
         if self.amount is not None and self.amount > MOST_AMOUNT[self.kind]:
@@ -108,6 +114,7 @@ class AlertRuleView(Wire):
     id: int
     kind: RuleKind
     amount: float | None = None
+    pattern: str = ""
     scope: Literal["owner", "experiment", "project", "workspace"] = "owner"
     scope_id: int | None = None
     """The id of that experiment, project or workspace."""

@@ -9,10 +9,12 @@ from pydantic import AfterValidator, Field
 
 from detlab.schemas.script_names import normal
 from detlab.schemas.wire.base import PersonRequest, Wire
-from detlab.schemas.wire.notify.alerts import AlertRuleView, RuleKind
+from detlab.schemas.wire.notify.alerts import AlertRuleView
 from detlab.schemas.wire.workspaces import Reference
 
-WebhookFormat = Literal["default", "slack", "teams"]
+WebhookFormat = Literal["default", "slack", "teams", "apprise"]
+HookTrigger = Literal["completed", "failed", "improved", "plateau", "waiting", "budget", "alert"]
+"""Kinds of rules that are made with a webhook: those that need nothing said but their kind."""
 URL_CHARS = 2000
 
 
@@ -54,7 +56,7 @@ class CreateWebhook(PersonRequest):
     name: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(webhook_name)]
     url: Annotated[str, Field(min_length=1, max_length=URL_CHARS), AfterValidator(webhook_url)]
     format: WebhookFormat = "default"
-    triggers: list[RuleKind] = Field(default_factory=list, max_length=20)
+    triggers: list[HookTrigger] = Field(default_factory=list, max_length=20)
     """Rules that are made with it, with their usual amounts; further ones: POST alerts/rules."""
     workspace: Reference = ""
     project: Reference = ""

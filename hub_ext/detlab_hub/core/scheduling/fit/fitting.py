@@ -68,6 +68,8 @@ class FreeCapacity:
         """How often slots had become free (`widened`) when there was no room for tasks of a shape."""
         self.widened = 0
         """How often slots became free: a task that did not fit before may fit now."""
+        self.touched: set[str] = set()
+        """Agents on which something was placed or removed since this was last emptied."""
 
     def copy(self) -> FreeCapacity:
         """Copy the agents with what is free on them now."""
@@ -88,6 +90,7 @@ class FreeCapacity:
             node = self.nodes.get(name)
             if node is None:
                 continue
+            self.touched.add(name)
             if task.millicpus or task.memory:
                 node.millicpus -= task.millicpus
                 node.memory -= task.memory
@@ -103,6 +106,7 @@ class FreeCapacity:
             node = self.nodes.get(name)
             if node is None:
                 continue
+            self.touched.add(name)
             if task.millicpus or task.memory:
                 node.millicpus += task.millicpus
                 node.memory += task.memory

@@ -81,6 +81,7 @@ class Tournament(SearchMethod):
     """Independent brackets on one stream of random numbers; a trial stays with the one that created it."""
 
     name = "adaptive_asha"
+    draws_anew = True
     Config: ClassVar[type[SearcherBlock]] = AdaptiveASHAConfig
     needs_metric = True
 

@@ -80,6 +80,7 @@ class AsyncHalving(SearchMethod):
     """
 
     name = "async_halving"
+    draws_anew = True
     Config = AsyncHalvingConfig
     needs_metric = True
 

@@ -72,6 +72,7 @@ class BOHB(Hyperband):
     Config = BOHBConfig
     suggests = True
     draws_late = True
+    draws_anew = False
 
     def __init__(
         self, brackets: Sequence[AskingBracket], axes: Sequence[SearchAxis], fraction: float, limit: int | None = None

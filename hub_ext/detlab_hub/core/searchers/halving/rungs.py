@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from detlab.schemas.expconf.rungs import exact, rungs_within
+from detlab.schemas.expconf.rungs import exact, rungs_within, shares_within
 from detlab_hub.core.searchers.fronts import Fronts
 from detlab_hub.core.searchers.objectives import Score
 from detlab_hub.core.searchers.scores import fronts_of, insert
@@ -76,8 +76,10 @@ class Powers:
 
     def shares(self, ordered: Sequence[int], trials: int) -> list[int]:
         """Divide trials over brackets by their rungs so that they cost about the same, rounded down."""
-        weights = [self.power(rungs - 1) / rungs for rungs in ordered]
-        total: Fraction | float = 0
+        if self.exact:
+            return shares_within(ordered, trials, self.divisor)
+        weights = [math.pow(self.divisor, rungs - 1) / rungs for rungs in ordered]
+        total = 0.0
         for weight in weights:  # not `sum`, which compensates rounding from Python 3.12 on: a share must not change
             total += weight
         return [int(weight / total * trials) for weight in weights]

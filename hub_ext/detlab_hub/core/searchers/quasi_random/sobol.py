@@ -54,6 +54,7 @@ class SobolSearch(RandomSearch):
     """
 
     name = "sobol"
+    draws_anew = False
     Config: ClassVar[type[SearcherBlock]] = SobolConfig
 
     def __init__(self, max_trials: int, max_concurrent: int) -> None:

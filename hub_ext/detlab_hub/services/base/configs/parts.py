@@ -54,7 +54,7 @@ def checked(part: Any, *, workload: str | None = None) -> list[Problem]:
     if slots is not None:
         rest["resources"] = {key: value for key, value in rest["resources"].items() if key != "slots"}
         alone["resources"] = {"slots": slots}
-    return problems + expconf.check(rest) + (taskconf.check(alone, TaskKind.NOTEBOOK) if alone else [])
+    return problems + expconf.check(rest, part=True) + (taskconf.check(alone, TaskKind.NOTEBOOK) if alone else [])
 
 
 def _slots(part: Mapping[str, Any]) -> Any:

@@ -20,8 +20,8 @@ from detlab.schemas import expconf, taskconf
 from detlab.schemas.expconf.raw.paths import Path, render
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import GivenView
+from detlab_hub.services.base.configs.current import current_config, steered
 from detlab_hub.services.base.configs.parts import EXPERIMENT, TASKS, at, leaves, masked, put
-from detlab_hub.services.base.warm_start import as_asked
 from detlab_hub.store.queries import workspaces
 from detlab_hub.store.queries.configs import policies
 from detlab_hub.store.tables import CLUSTER, ConfigPolicyRow, ExperimentRow, TaskRow
@@ -141,21 +141,23 @@ class ConfigRules:
         found = dict(_first(self._fixed(), wanted))
         self._refuse([self._problem(rule, place, value) for place, (rule, value) in found.items()])
 
-    def hold(self, row: ExperimentRow | TaskRow) -> None:
+    def hold(self, s: Session, row: ExperimentRow | TaskRow) -> None:
         """Check all of an experiment or a task that goes on, or comes to lie here; its open number of slots is limited.
+
+        What counts is how it is now: what was changed since it was submitted was perhaps changed elsewhere.
 
         Raises:
             ConfigError: It does not keep to a policy.
         """
-        config = as_asked(row.config)
-        if config.get("unmanaged"):
+        if row.config.get("unmanaged"):
             return
         self.limit_open(row)
-        resources = {**(config.get("resources") or {}), "priority": row.priority, "max_slots": row.max_slots}
-        held = {**config, "resources": resources}
-        problems = self._differing(config, [place for _, place, _ in self._fixed()])
+        config, places = current_config(row), [place for _, place, _ in self._fixed()]
+        if isinstance(row, ExperimentRow) and any(place[0] in ("searcher", "hyperparameters") for place in places):
+            config = steered(s, row, config)
+        problems = self._differing(config, places)
         try:
-            self.check(held)
+            self.check(config)
         except ConfigError as error:
             problems += error.problems
         self._refuse(problems)
@@ -217,7 +219,7 @@ class ConfigRules:
         return [
             self._problem(rule, place, value)
             for place, (rule, value) in found.items()
-            if at(laid, place) != at(own, place)
+            if _comparable(place, at(laid, place)) != _comparable(place, at(own, place))
         ]
 
     def _spelt(self, config: dict[str, Any]) -> dict[str, Any]:
@@ -266,6 +268,11 @@ def rule_of(row: ConfigPolicyRow, workspace: str) -> ConfigRule:
 def rules_of(s: Session, row: ExperimentRow | TaskRow) -> ConfigRules:
     """Load the policies that an experiment or a user task is held to."""
     return rules_for(s, row.workspace_id, EXPERIMENT if isinstance(row, ExperimentRow) else TASKS)
+
+
+def _comparable(place: Path, value: Any) -> Any:
+    """Return a value without the order that has no meaning."""
+    return set(value or ()) if place == ("labels",) else value
 
 
 def _given(place: Path, value: Any, rule: ConfigRule) -> GivenView:

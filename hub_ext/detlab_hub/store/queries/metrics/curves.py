@@ -19,6 +19,7 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import SeriesView, SummaryView
+from detlab.schemas.wire.logged_names import SYSTEM
 from detlab_hub.store import downsample
 from detlab_hub.store import values as scalars
 from detlab_hub.store.prepared import PreparedStatement
@@ -274,6 +275,16 @@ def _thin(head: Any, points: _Points, max_points: int | None) -> SeriesView:
 def summaries(s: Session, trial_id: int, limit: int | None = None) -> dict[str, dict[str, SummaryView]]:
     """Return group -> name -> summary of one trial, of all its metrics or of the first `limit`."""
     return summaries_of(s, [trial_id], limit=limit).get(trial_id, {})
+
+
+def last_without_number(s: Session, trial_id: int, limit: int) -> list[tuple[str, str]]:
+    """Return the group and name of metrics that code reported and whose last value is NaN or infinite, some first."""
+    query = select(MetricSeries.group_name, MetricName.name).join(MetricName, MetricName.id == MetricSeries.name_id)
+    query = query.where(
+        MetricSeries.trial_id == trial_id, MetricSeries.last_flag != 0, MetricSeries.group_name != SYSTEM
+    )
+    rows = s.execute(query.order_by(MetricSeries.group_name.desc(), MetricName.name).limit(limit))
+    return [(group, name) for group, name in rows]
 
 
 def count_series(s: Session, trial_id: int, group: str | None = None, names: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping
 
 from sqlalchemy import ColumnElement, case, delete, false, func, insert, or_, select, tuple_, update
@@ -13,8 +14,18 @@ from detlab_hub.core.rights import ObjectKind, Person
 from detlab_hub.core.searchers.objectives import Objectives
 from detlab_hub.store.queries.rights import visible, visible_experiments
 from detlab_hub.store.queries.statements import chunks
-from detlab_hub.store.tables import AlertMarkRow, AlertRow, AlertRuleRow, AllocationRow, ExperimentRow, TrackedRunRow
+from detlab_hub.store.tables import (
+    AlertMarkRow,
+    AlertRow,
+    AlertRuleRow,
+    AllocationRow,
+    ExperimentRow,
+    Meta,
+    TrackedRunRow,
+    TrialRow,
+)
 
+_PATTERN = "pattern of alert rule "
 UNREAD = 100
 """Unread alerts are counted up to here."""
 
@@ -22,9 +33,24 @@ UNREAD = 100
 # --- alerts
 
 
-def page(s: Session, owner: str, viewer: Person, limit: int, before: int | None, *, unread: bool = False) -> list[int]:
-    """Return the ids of a user's alerts of what they may read today, the newest first."""
-    query = select(AlertRow.id).where(AlertRow.owner == owner, _readable(viewer))
+def page(
+    s: Session,
+    owner: str,
+    viewer: Person,
+    limit: int,
+    before: int | None,
+    *,
+    unread: bool = False,
+    all_channels: bool = False,
+) -> list[int]:
+    """Return the ids of a user's alerts of what they may read today, the newest first.
+
+    Those that were sent by webhook or e-mail alone are kept as read when they were made: they are of `all_channels`.
+    """
+    row = AlertRow
+    query = select(row.id).where(row.owner == owner, _readable(viewer))
+    if not all_channels:
+        query = query.where(or_(row.read_at.is_(None), row.read_at > row.created_at))
     if unread:
         query = query.where(AlertRow.read_at.is_(None))
     if before is not None:
@@ -56,7 +82,8 @@ def _readable(viewer: Person) -> ColumnElement[bool]:
 
 def mark_read(s: Session, owner: str, ids: Collection[int], upto: int | None, now: float) -> None:
     """Mark some of a user's alerts as read, and all up to one."""
-    mine = update(AlertRow).where(AlertRow.owner == owner, AlertRow.read_at.is_(None)).values(read_at=now)
+    at = case((AlertRow.created_at < now, now), else_=AlertRow.created_at + 0.001)  # later, even if the clock jumped
+    mine = update(AlertRow).where(AlertRow.owner == owner, AlertRow.read_at.is_(None)).values(read_at=at)
     if upto is not None:
         s.execute(mine.where(AlertRow.id <= upto).execution_options(synchronize_session=False))
     for some in chunks(sorted(ids)):
@@ -90,10 +117,13 @@ def purge(s: Session, before: float, limit: int) -> int:
 
 def forget_experiment(s: Session, experiment_id: int) -> None:
     """Remove all that is kept about an experiment that is deleted."""
-    about = AlertRuleRow.scope == RuleScope.EXPERIMENT.value
+    about = (AlertRuleRow.scope == RuleScope.EXPERIMENT.value) & (AlertRuleRow.key == experiment_id)
     s.execute(delete(AlertRow).where(AlertRow.experiment_id == experiment_id))
-    s.execute(delete(AlertMarkRow).where(AlertMarkRow.experiment_id == experiment_id))
-    s.execute(delete(AlertRuleRow).where(about, AlertRuleRow.key == experiment_id))
+    trials = s.scalars(select(TrialRow.id).where(TrialRow.experiment_id == experiment_id))
+    for some in chunks([experiment_id, *(trial_key(one) for one in trials)]):
+        s.execute(delete(AlertMarkRow).where(AlertMarkRow.experiment_id.in_(some)))
+    for rule_id in s.scalars(select(AlertRuleRow.id).where(about)).all():
+        remove_rule(s, rule_id)
 
 
 # --- rules
@@ -103,10 +133,40 @@ def rules(s: Session) -> list[AlertRule]:
     """Return all rules, as they are looked up by."""
     row = AlertRuleRow
     query = select(row.id, row.owner, row.kind, row.amount, row.scope, row.key, row.owner_groups).order_by(row.id)
+    found = s.execute(query).all()
+    looked_for = patterns(s, [one.id for one in found if one.kind == "log"])
     return [
-        AlertRule(one.id, one.owner, one.kind, one.amount, RuleScope(one.scope), one.key, frozenset(one.owner_groups))
-        for one in s.execute(query)
+        AlertRule(
+            one.id,
+            one.owner,
+            one.kind,
+            one.amount,
+            RuleScope(one.scope),
+            one.key,
+            frozenset(one.owner_groups),
+            looked_for.get(one.id, ""),
+        )
+        for one in found
     ]
+
+
+def patterns(s: Session, rule_ids: Collection[int]) -> dict[int, str]:
+    """Return what rules of kind `log` look for, by their ids: it lies among the small facts."""
+    found: dict[int, str] = {}
+    for some in chunks(sorted(rule_ids)):
+        query = select(Meta.key, Meta.value).where(Meta.key.in_([_PATTERN + str(one) for one in some]))
+        found |= {int(key.removeprefix(_PATTERN)): value for key, value in s.execute(query)}
+    return found
+
+
+def set_pattern(s: Session, rule_id: int, pattern: str) -> None:
+    """Keep what a rule looks for."""
+    s.add(Meta(key=_PATTERN + str(rule_id), value=pattern))
+
+
+def trial_key(trial_id: int) -> int:
+    """Return the number of a trial among experiments in what rules remember: below 0, where no experiment is."""
+    return -1 - int.from_bytes(hashlib.sha256(f"trial {trial_id}".encode()).digest()[:7], "big")
 
 
 def rules_page(s: Session, owner: str, limit: int, after: int | None) -> list[int]:
@@ -138,6 +198,7 @@ def rules_for_alerts(s: Session, subject: AlertSubject) -> list[AlertRuleRow]:
 def remove_rule(s: Session, rule_id: int) -> None:
     """Remove a rule and what it remembers."""
     s.execute(delete(AlertMarkRow).where(AlertMarkRow.rule_id == rule_id))
+    s.execute(delete(Meta).where(Meta.key == _PATTERN + str(rule_id)))
     s.execute(delete(AlertRuleRow).where(AlertRuleRow.id == rule_id))
 
 

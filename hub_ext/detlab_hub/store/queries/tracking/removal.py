@@ -6,7 +6,9 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.queries.logs import lines
+from detlab_hub.store.queries.tracking.runs import mark_key
 from detlab_hub.store.tables import (
+    AlertMarkRow,
     ArtifactLinkRow,
     BookmarkRow,
     CheckpointRow,
@@ -57,6 +59,7 @@ def remove_run(s: Session, row: TrackedRunRow) -> list[str]:
         TrackedWriterRow,
     ):
         s.execute(delete(table).where(table.run_id == row.id))
+    s.execute(delete(AlertMarkRow).where(AlertMarkRow.experiment_id == mark_key(row.id)))
     s.delete(row)
     s.flush()
     return roots

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from sqlalchemy import Table, delete, func, select
 from sqlalchemy.orm import Session
 
+from detlab.schemas.wire.runs import METRIC_TAG
 from detlab_hub.store.queries.statements import chunks, upsert
 from detlab_hub.store.tables import (
     CheckpointRow,
@@ -121,6 +123,18 @@ def some_values(s: Session, run_id: str, kind: str, keys: Collection[str]) -> di
         )
         found.update((key, value) for key, value in s.execute(query))
     return found
+
+
+def measured_by(s: Session, run_id: str) -> tuple[str, bool]:
+    """Return the metric by which a run is measured, empty if none is said, and whether smaller values are better."""
+    text = some_values(s, run_id, TAG, [METRIC_TAG]).get(METRIC_TAG, "")
+    way, _, name = text.partition(" ")
+    return (name.strip(), way == "min") if way in {"min", "max"} else ("", True)
+
+
+def mark_key(run_id: str) -> int:
+    """Return the number of a run among experiments in what rules remember: below 0, where no experiment is."""
+    return -1 - int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:7], "big")
 
 
 def values_of(s: Session, run_ids: Collection[str]) -> dict[str, dict[str, dict[str, str]]]:

@@ -74,6 +74,7 @@ function toldBy(rule: AlertRuleView, hooks: readonly WebhookView[]): string {
 interface Draft {
   kind: RuleKind;
   amount: string;
+  pattern: string;
   scope: AlertRuleView['scope'];
   experiment: string;
   workspace: string;
@@ -83,12 +84,13 @@ interface Draft {
   webhook: string;
 }
 
-const BLANK: Draft = { kind: 'completed', amount: '', scope: 'owner', experiment: '', workspace: '', project: '', bell: true, email: false, webhook: '' };
+const BLANK: Draft = { kind: 'completed', amount: '', pattern: '', scope: 'owner', experiment: '', workspace: '', project: '', bell: true, email: false, webhook: '' };
 
 /** Why a draft cannot be sent, or null; the master looks more closely. */
 export function draftProblem(draft: Draft): string | null {
   const amount = Number(draft.amount);
   if (KINDS[draft.kind].unit && draft.amount.trim() !== '' && !(Number.isFinite(amount) && amount > 0)) return 'The amount must be a number above 0.';
+  if (draft.kind === 'log' && !draft.pattern) return 'Enter what is looked for in lines.';
   if (draft.scope === 'experiment' && !/^\d{1,15}$/.test(draft.experiment.trim())) return 'Enter the id of an experiment, a number.';
   if (draft.scope === 'workspace' && !draft.workspace.trim()) return 'Enter a workspace.';
   if (draft.scope === 'project' && !draft.project.trim()) return 'Enter a project.';
@@ -101,6 +103,7 @@ export function requestOf(draft: Draft): SetAlertRule {
   return {
     kind: draft.kind,
     amount: unit && draft.amount.trim() ? Number(draft.amount) * times : null,
+    ...(draft.kind === 'log' ? { pattern: draft.pattern } : {}),
     experiment_id: draft.scope === 'experiment' ? Number(draft.experiment) : null,
     workspace: inPlace ? draft.workspace.trim() : '',
     project: draft.scope === 'project' ? draft.project.trim() : '',
@@ -144,6 +147,12 @@ function AddRule({ hooks, email, reload }: Told & { reload: () => void }): React
             />{' '}{KINDS[draft.kind].unit}
           </label>
         )}
+        {draft.kind === 'log' && (
+          <input
+            className="det-input det-grow" aria-label="Regular expression" placeholder="loss is (nan|inf)" autoComplete="off" spellCheck={false} maxLength={500}
+            title="A regular expression of RE2; told once of each trial" value={draft.pattern} onChange={e => change({ pattern: e.target.value })}
+          />
+        )}
       </div>
       <ScopeFields draft={draft} change={change} />
       <ToldFields draft={draft} change={change} hooks={hooks} email={email} />
@@ -163,7 +172,7 @@ function ScopeFields({ draft, change }: { draft: Draft; change: (part: Partial<D
       <label>
         Of{' '}
         <select className="det-input" value={draft.scope} onChange={e => change({ scope: e.target.value as Draft['scope'] })}>
-          <option value="owner">all experiments of mine</option>
+          <option value="owner">all of mine</option>
           <option value="experiment">one experiment</option>
           <option value="workspace">a workspace</option>
           <option value="project">a project</option>

@@ -12,7 +12,7 @@ import { CopyButton } from '../../common/CopyButton';
 import { useAct, useGet } from '../../common/loading/load';
 import { nameText } from '../../common/text';
 import { readOnly } from '../../view/actions';
-import { KIND_NAMES, KINDS, ruleWords, scopeWords, type RuleKind } from './rulewords';
+import { HOOK_KINDS, KINDS, ruleWords, scopeWords, type RuleKind } from './rulewords';
 
 /** How often it is asked how a test call went, and ms between two looks. */
 const LOOKS = 12;
@@ -153,7 +153,7 @@ function NewWebhook({ onClose, onMade }: { onClose: () => void; onMade: (made: W
   const [kinds, setKinds] = useState<ReadonlySet<RuleKind>>(new Set<RuleKind>(['completed', 'failed']));
   const make = async (values: Record<string, string>): Promise<void> => {
     const body: CreateWebhook = {
-      name: values.name!.trim(), url: values.url!.trim(), format, triggers: KIND_NAMES.filter(kind => kinds.has(kind)), workspace: values.workspace?.trim() ?? ''
+      name: values.name!.trim(), url: values.url!.trim(), format, triggers: HOOK_KINDS.filter(kind => kinds.has(kind)), workspace: values.workspace?.trim() ?? ''
     };
     onMade(await api.post<WebhookView>('webhooks', body));
   };
@@ -169,11 +169,12 @@ function NewWebhook({ onClose, onMade }: { onClose: () => void; onMade: (made: W
                 <option value="default">Determined's payloads, signed</option>
                 <option value="slack">Slack</option>
                 <option value="teams">Teams</option>
+                <option value="apprise">Apprise</option>
               </select>
             </label>
             <fieldset className="det-told-kinds">
               <legend>Told when</legend>
-              {KIND_NAMES.map(kind => (
+              {HOOK_KINDS.map(kind => (
                 <label key={kind} className="det-adm-check"><input type="checkbox" checked={kinds.has(kind)} onChange={() => toggle(kind)} /> {ruleWords({ kind, amount: (KINDS[kind].usual ?? null) && KINDS[kind].usual! * (KINDS[kind].times ?? 1) })}</label>
               ))}
             </fieldset>

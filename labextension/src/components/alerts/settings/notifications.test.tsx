@@ -10,6 +10,7 @@ import { overview } from '../../../testing/fixtures';
 import { show, type Shown } from '../../../testing/app';
 import { NotificationsPage } from './NotificationsPage';
 import { draftProblem, requestOf } from './Rules';
+import { ruleWords } from './rulewords';
 import { hostOf } from './Webhooks';
 
 const HOSTILE = '<img src=x onerror="window.hurt=1">\u202e\u001b[31m';
@@ -52,10 +53,13 @@ describe('rules', () => {
   });
 
   it('say what is missing', () => {
-    const draft = { kind: 'improved', amount: '0', scope: 'owner', experiment: '', workspace: '', project: '', bell: true, email: false, webhook: '' } as const;
+    const draft = { kind: 'improved', amount: '0', pattern: '', scope: 'owner', experiment: '', workspace: '', project: '', bell: true, email: false, webhook: '' } as const;
     expect(draftProblem(draft)).toBe('The amount must be a number above 0.');
     expect(draftProblem({ ...draft, amount: '', scope: 'experiment', experiment: 'x' })).toBe('Enter the id of an experiment, a number.');
     expect(draftProblem({ ...draft, amount: '', bell: false })).toBe('Choose how you are told.');
+    expect(draftProblem({ ...draft, kind: 'log', amount: '' })).toBe('Enter what is looked for in lines.');
+    expect(requestOf({ ...draft, kind: 'log', amount: '3', pattern: ' nan ' })).toMatchObject({ kind: 'log', amount: null, pattern: ' nan ' });
+    expect(ruleWords({ kind: 'log', amount: null, pattern: HOSTILE })).toContain('A line of output fits <img src=x onerror="window.hurt=1">⟨U+202E⟩');
     expect(requestOf({ ...draft, amount: '2' })).toMatchObject({ kind: 'improved', amount: 2, experiment_id: null });
   });
 });

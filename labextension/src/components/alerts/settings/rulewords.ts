@@ -23,17 +23,22 @@ export const KINDS: Record<RuleKind, KindWords> = {
   plateau: { label: 'No better value in', unit: 'validations', usual: 20 },
   waiting: { label: 'Waiting for', unit: 'minutes', usual: 60, times: 60 },
   budget: { label: 'Budget or quota used to', unit: '%', usual: 80 },
-  alert: { label: 'Code calls alert()' }
+  alert: { label: 'Code calls alert()' },
+  log: { label: 'A line of output fits' }
 };
 
 export const KIND_NAMES = Object.keys(KINDS) as RuleKind[];
 
+/** Kinds of rules that a webhook is made with: those that need nothing said but their kind. */
+export const HOOK_KINDS = KIND_NAMES.filter((kind): kind is Exclude<RuleKind, 'log'> => kind !== 'log');
+
 /** `Best value improves by 1 %`. */
-export function ruleWords({ kind, amount }: Pick<AlertRuleView, 'kind' | 'amount'>): string {
+export function ruleWords({ kind, amount, pattern }: Pick<AlertRuleView, 'kind' | 'amount'> & { pattern?: string }): string {
   const { label, unit, times = 1 } = KINDS[kind] ?? { label: nameText(kind, 40) };
+  if (pattern) return `${label} ${nameText(pattern, 120)}`;
   return amount === null ? label : `${label} ${significant(amount / times, false)} ${unit ?? ''}`.trim();
 }
 
 export function scopeWords({ scope, scope_id: id, scope_name: name }: Pick<AlertRuleView, 'scope' | 'scope_id' | 'scope_name'>): string {
-  return scope === 'owner' ? 'all experiments of mine' : `${scope} ${id ?? ''} ${nameText(name, 120)}`.trim();
+  return scope === 'owner' ? 'all of mine' : `${scope} ${id ?? ''} ${nameText(name, 120)}`.trim();
 }

@@ -31,6 +31,7 @@ export function Origin({ version }: { version: VersionView }): ReactElement {
     ['Trained on', l.governed && l.governed.sources.length > 0 && l.governed.sources.map(source => (
       <span key={source.name} className="det-origin-parent"><bdi>{nameText(source.name, 60)}</bdi>: {plural(source.samples, 'sample')}{source.license && <span className="det-soft">, <bdi>{nameText(source.license, 60)}</bdi></span>}{!source.reached && <span className="det-soft"> (seen, but closed to all layers)</span>}</span>
     ))],
+    ['Withdrawn', version.withdrawn.length > 0 && version.withdrawn.map(why => <span key={why} className="det-origin-parent"><bdi>{nameText(why, 600)}</bdi></span>)],
     ['Policy', l.governed && <Digest text={l.governed.policy_hash} what="the policy's hash" />],
     ['Started from', l.parents.length > 0 && l.parents.map(parent => <span key={parent} className="det-mono det-origin-parent">{nameText(parent, 60)}</span>)]
   ];
