@@ -148,6 +148,14 @@ def test_t1_layers_that_no_other_engine_takes_are_exact():
     assert furthest(gradients_of(model), expected) <= 1e-10
 
 
+def test_a_loss_of_all_samples_of_a_source_is_given_by_expanding_it():
+    model, (x, y) = seeded(Normed), batch_of(5)
+    plan = alone(model, *CLOSED)
+    expected = source_by_source(model, plan, (x, y), NAMES)
+    parted(model, plan, (x, y), NAMES, lambda *batch: losses_of(*batch).mean().expand(len(batch[1])))
+    assert furthest(gradients_of(model), expected) <= 1e-15
+
+
 @pytest.mark.parametrize("engine", ["auto", "microbatch"])
 def test_a_loop_over_parts_is_one_for_all_engines(engine):
     model = seeded()
