@@ -17,6 +17,7 @@ import torch
 from detlab.governance import GovernanceError, source_lookup
 from detlab.governance.sources import BatchPart, SamplesBySource
 from detlab.pytorch.data.loader import DataLoader
+from detlab.pytorch.parallel.data_parallel import Replica
 
 if TYPE_CHECKING:
     from detlab.pytorch.context.trial_context import PyTorchTrialContext
@@ -80,6 +81,11 @@ class SourceStep:
     def __init__(self, trial: Any, context: PyTorchTrialContext) -> None:
         self._trial = trial
         self._context = context
+        if context.experimental._find_unused_parameters:
+            # DDP exchanges what the last part has used: what earlier ones alone have used would drift apart
+            for model in context.models:
+                if isinstance(model, Replica):
+                    model.share_at_step()
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
         """Return the metrics of a batch, which is a list of one batch for each source."""

@@ -236,7 +236,14 @@ class SourceParts:
 
     @contextlib.contextmanager
     def exchanging(self, *, last: bool) -> Iterator[None]:
-        """Have models in DDP exchange gradients in the last part alone, which every rank has once."""
+        """Have models in DDP exchange gradients in the last part alone, which every rank has once.
+
+        Raises:
+            GovernanceError: ENGINE: DDP would exchange what the last part has used alone.
+        """
+        if any(replica.find_unused_parameters or replica.static_graph for replica in self._replicas):
+            message = "DDP with find_unused_parameters or static_graph does not add up the parts of a batch"
+            raise GovernanceError.of("ENGINE", f"{message}: leave them out, or average gradients over ranks yourself")
         with contextlib.ExitStack() as stack:
             for replica in () if last else self._replicas:
                 stack.enter_context(replica.no_sync())
@@ -283,7 +290,7 @@ class SourceBatches:
                 self._enter(self.batch_parts[0])
             yield
         finally:
-            self.end()
+            self._end_batch()
 
     def parts(self, sources: Any) -> Iterator[list[int]]:
         """Go through one batch, with a forward and backward pass for each part of it: a loop for any engine.
@@ -310,7 +317,7 @@ class SourceBatches:
                 with self._parts.exchanging(last=part is self.batch_parts[-1]), self.part(part):
                     yield list(part.places)
         finally:
-            self.end()
+            self._end_batch()
 
     @property
     def batch_parts(self) -> list[BatchPart]:
@@ -328,6 +335,9 @@ class SourceBatches:
 
     def end(self) -> None:
         """End a batch."""
+        self._end_batch()
+
+    def _end_batch(self) -> None:
         self._leave()
         if self._parts is not None:
             self._parts.end()

@@ -308,11 +308,27 @@ class Normed(nn.Module):
         super().__init__()
         inner = network()
         self.body, self.norm, self.head = inner[0], nn.BatchNorm1d(6).double(), inner[3]
+        self.for_web = False
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.norm(self.body(x)).tanh())
+        return self.last()(self.norm(self.body(x)).tanh())
+
+    def last(self) -> nn.Module:
+        return self.head
 
 
+class TwoHeads(Normed):
+    """With a head of its own for `web`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = nn.Linear(6, 3).double()
+
+    def last(self) -> nn.Module:
+        return self.own if self.for_web else self.head
+
+
+KINDS = {kind.__name__: kind for kind in (Normed, TwoHeads)}
 PARTED = {
     "engine": "microbatch",
     "rules": [
@@ -327,7 +343,13 @@ TWO = (["web", "trusted"] * 2, ["partner"] * 2 + ["trusted"] * 3)
 
 
 def on_rank_parts(
-    make_context: Any, groups: Any, aggregation: int = 1, policy: Any = None, passes: int = 1, lent: bool = False
+    make_context: Any,
+    groups: Any,
+    aggregation: int = 1,
+    policy: Any = None,
+    passes: int = 1,
+    lent: bool = False,
+    kind: str = "Normed",
 ) -> Any:
     from detlab.governance.sources import parts_of
     from detlab.pytorch.source_step import SourceStep
@@ -335,7 +357,9 @@ def on_rank_parts(
     block = {**POLICY, **PARTED, **(policy or {})}
     context = make_context(exp_conf={"governance": block}, aggregation_frequency=aggregation)
     rank = context.distributed.rank
-    model = context.wrap_model(Normed())
+    if kind == "TwoHeads":
+        context.experimental.find_unused_parameters()
+    model = context.wrap_model(KINDS[kind]())
     optimizer = context.wrap_optimizer(
         torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9), backward_passes_per_step=passes
     )
@@ -343,6 +367,7 @@ def on_rank_parts(
 
     class Trial:
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+            getattr(model, "module", model).for_web = context.current_sources()[:1] == ["web"]
             losses = losses_of(model, *batch)
             context.backward(losses)
             context.step_optimizer(optimizer)
@@ -363,15 +388,22 @@ def on_rank_parts(
     return flat(bare), metrics, [one.tolist() for one in bare.buffers()]
 
 
-def parts_by_hand(groups: Any, aggregation: int = 1, per_layer: bool = False) -> tuple[list[float], list[Any]]:
+def parts_by_hand(
+    groups: Any, aggregation: int = 1, per_layer: bool = False, kind: str = "Normed"
+) -> tuple[list[float], list[Any]]:
     """Return weights and the first rank's buffers, after training in one process."""
-    models = [Normed(), Normed()]
+    models = [KINDS[kind](), KINDS[kind]()]
     model = models[0]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
     parameters = list(model.parameters())
-    scales = {"trusted": [1.0] * 6, "web": [0.0] * 4 + [1.0] * 2, "partner": [1.0] * 4 + [0.5] * 2}
+    names_of = [name for name, _ in model.named_parameters()]
+    scales = {
+        "trusted": [1.0] * len(names_of),
+        "web": [0.0 if name.startswith(("body", "norm")) else 1.0 for name in names_of],
+        "partner": [0.5 if name.startswith("head") else 1.0 for name in names_of],
+    }
     for start in range(0, STEPS, aggregation):
-        total, factors, count = [torch.zeros_like(one) for one in parameters], [0.0] * 6, 0
+        total, factors, count = [torch.zeros_like(one) for one in parameters], [0.0] * len(parameters), 0
         for index in range(start, start + aggregation):
             for rank in range(2):
                 models[1].load_state_dict(model.state_dict())
@@ -381,9 +413,10 @@ def parts_by_hand(groups: Any, aggregation: int = 1, per_layer: bool = False) ->
                     if not mine:
                         continue
                     own = model if rank == 0 and name != "web" else models[1]  # else statistics stay as they are
+                    own.for_web = name == "web"
                     loss = losses_of(own, x[mine], y[mine]).sum()
-                    for place, gradient in enumerate(torch.autograd.grad(loss, list(own.parameters()))):
-                        total[place] += scales[name][place] * gradient
+                    for place, one in enumerate(torch.autograd.grad(loss, list(own.parameters()), allow_unused=True)):
+                        total[place] += 0.0 if one is None else scales[name][place] * one
                         factors[place] += scales[name][place] * len(mine)
                     count += len(mine)
         for place, parameter in enumerate(parameters):
@@ -422,6 +455,12 @@ def test_a_rank_that_lends_its_hands_runs_one_part_and_gives_nothing(ranks):
     found = ranks.run("on_rank_parts", WIDE, 1, None, 1, True)
     assert near_parts(found, parts_by_hand((WIDE[0], []))) <= 1e-12
     assert found[0][1]["gov/share"] == {"trusted": 2 / 6, "web": 2 / 6, "partner": 2 / 6}
+
+
+def test_t4_what_one_source_alone_uses_does_not_drift_apart(ranks):
+    groups = (["web"] * 2 + ["partner"] * 2, ["web"] * 3 + ["partner"] * 2)  # the last part has another head
+    found = ranks.run("on_rank_parts", groups, 1, None, 1, False, "TwoHeads")
+    assert near_parts(found, parts_by_hand(groups, kind="TwoHeads")) <= 1e-12
 
 
 def on_rank_own_loop(make_context: Any, groups: Any) -> Any:
