@@ -1,8 +1,8 @@
 """The engine `microbatch`: a forward and backward pass for each source of a batch.
 
 All that such a pass gives to a parameter is of one source, so it is scaled where it arrives there, before it is added
-up, averaged over ranks or compressed. Layers and losses may mix the samples of a part as they like, batch norm too. What
-a part leaves in buffers that its source may not change, such as running statistics, is put back.
+up, averaged over ranks or compressed. Layers and losses may mix the samples of a part as they like, batch norm too.
+What a part leaves in buffers that its source may not change, such as running statistics, is put back.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class SourceParts:
             message = "this batch runs source by source: go through `for rows in governed.parts(sources)`"
             found.append(Refusal("ENGINE", message))
         if stepped:
-            message = "a backward pass after a step of the same batch would see other weights than that of other sources"
+            message = "a backward pass after a step of the same batch would see other weights than those before"
             found.append(Refusal("ENGINE", message))
         grads = {name: parameter.grad for name, parameter in self._parameters.items()}
         odd = [name for name, one, version in self._grown if grads[name] is not one or one._version != version]
@@ -345,7 +345,7 @@ class SourceBatches:
     def _begin_parts(self, parts: SourceParts) -> None:
         """Divide a batch, and exchange its counts: once, however many parts each rank has."""
         if not self._rows and not self._lent:
-            message = "`engine: microbatch` needs the sources of a batch, of one sample or more, before its forward pass"
+            message = "`engine: microbatch` needs the source of each sample, one or more, before the forward pass"
             raise GovernanceError.of("SAMPLES", message)
         rows = [] if self._lent else self._rows or []
         self._weight(rows)

@@ -58,7 +58,7 @@ def losses_of(model: Any, batch: Any) -> torch.Tensor:
 
 
 class Parted(pytorch.PyTorchTrial):
-    """`log` has the ids of each run of `train_batch`, with the length of its samples; `weights` the state after each."""
+    """`log` has the batch, the ids and the length of samples of each run of `train_batch`; `states` are those after it."""
 
     def __init__(self, context: pytorch.PyTorchTrialContext, **options: Any) -> None:
         self.context = context
