@@ -58,7 +58,7 @@ def losses_of(model: Any, batch: Any) -> torch.Tensor:
 
 
 class Parted(pytorch.PyTorchTrial):
-    """`log` has the batch, the ids and the length of samples of each run of `train_batch`; `states` are those after it."""
+    """`log` has batch, ids and length of samples of each run of `train_batch`; `states` those of the model after it."""
 
     def __init__(self, context: pytorch.PyTorchTrialContext, **options: Any) -> None:
         self.context = context
