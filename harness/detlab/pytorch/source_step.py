@@ -40,6 +40,7 @@ class CollateEach:
         self._collate = collate_fn
 
     def __call__(self, lists: list[list[Any]]) -> list[Any]:
+        """Return a batch of each list."""
         return [self._collate(one) for one in lists]
 
 

@@ -468,7 +468,7 @@ def test_t7_a_compiled_model_is_scaled_too_and_its_statistics_are_kept():
     governed = Governed(plan, [model])
     compiled = torch.compile(model, backend="aot_eager", dynamic=True)
     stock = seeded(Small)
-    for names in (["web", "web", "trusted", "trusted", "trusted"], ["trusted", "partner", "partner", "trusted"]):
+    for names in (["web"] * 2 + ["trusted"] * 3, ["trusted", "partner", "partner", "trusted", "partner"]):
         batch = batch_of(len(names))
         expected = source_by_source(stock, plan, batch, names)
         one_batch(governed, compiled, batch, names)
