@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-DIGITS, MOST_DIGITS = 6, 15
+DIGITS, MOST_DIGITS = 6, 17
 """Of a label: as a rule, and where ticks lie close together beside their size. A double has no more."""
 
 

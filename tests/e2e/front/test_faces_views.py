@@ -320,7 +320,7 @@ WATCH_TEXTS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("values", [(-2.01e10, -2.02e10), (104523.2, 104493.2), (1e-4, 1.0001e-4)])
+@pytest.mark.parametrize("values", [(-2.01e10, -2.02e10), (104523.2, 104493.2), (1e-4, 1.0001e-4), (2e36, 2e37)])
 def test_no_label_of_an_axis_is_cut(opened: Any, values: tuple[float, float]) -> None:
     """A label without its first characters is another number."""
     shown = opened("view=experiment&tab=curves")

@@ -32,8 +32,9 @@ def test_a_withdrawn_source_stops_a_submit_until_that_is_undone(cluster: Cluster
     submit = ("e", "create", "governed.yaml", "--dry-run")
     assert "No source is withdrawn." in det(cluster, "governance", "sources")
     assert "Missing option '--reason'" in det(cluster, "governance", "withdraw", "partner", code=2)
-    said = det(cluster, "governance", "withdraw", "partner", "--reason", "contract 17 has ended")
+    said = det(cluster, "governance", "withdraw", " partner", "--reason", "contract 17 has ended")
     assert "the source partner is withdrawn in the whole cluster" in said
+    assert "is the name right?" in said, "nothing runs yet that declares it"
     (one,) = json.loads(det(cluster, "governance", "sources", "--json"))
     assert (one["source"], one["reason"], one["versions"]) == ("partner", "contract 17 has ended", [])
     assert "contract 17 has ended" in det(cluster, "governance", "sources")

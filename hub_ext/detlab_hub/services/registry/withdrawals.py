@@ -155,7 +155,8 @@ def _pause(unit: UnitOfWork, place: int, one: Withdrawal) -> list[int]:
         owners[row.owner].append(number)
     for owner, numbers in owners.items():
         names = ", ".join(map(str, numbers[:_NAMED])) + (" …" if len(numbers) > _NAMED else "")
-        text = f"Paused, with what they saved: experiments {names}. {REFUSALS['REVOKED']}"
+        what = f"experiment {names}" if len(numbers) == 1 else f"experiments {names}"
+        text = f"Paused, with what was saved: {what}. {REFUSALS['REVOKED'][:1].upper()}{REFUSALS['REVOKED'][1:]}"
         said = Said("alert", f"the source {one.source!r} {one.said}"[:200], text, "warn", numbers[0])
         tell(unit, owner, f"withdrawal {place}", said, most=_MOST_TOLD)
     paused = [number for numbers in owners.values() for number in numbers]

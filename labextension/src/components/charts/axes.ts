@@ -123,6 +123,22 @@ export function steady(shown: Range | null, want: Range, room: number): Range {
   return [low, high + (high - low || 1) * room];
 }
 
+/** Round values within a range, at most `most` of them: of any size, and however close together. */
+export function linearTicks(low: number, high: number, most: number): number[] {
+  const raw = (high - low) / Math.max(1, most);
+  if (!(raw > 0) || !Number.isFinite(raw)) return [low];
+  const magnitude = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 2.5, 5, 10].map(factor => factor * magnitude).find(one => one >= raw * (1 - 1e-9)) ?? raw;
+  const first = Math.ceil(low / step - 1e-9);
+  const count = Math.floor(high / step + 1e-9) - first + 1;
+  if (!(step > 0) || !Number.isFinite(first) || count < 1) return [low];
+  return Array.from({ length: Math.min(count, most + 1) }, (_, i) => {
+    const value = (first + i) * step;
+    const clean = Number(value.toPrecision(15)); // 0.3, not 0.30000000000000004
+    return Math.abs(clean - value) < step / 100 ? clean : value;
+  });
+}
+
 /** The x of a point as text. */
 export function xLabel(x: number, axis: XAxis): string {
   switch (axis) {

@@ -1,8 +1,9 @@
 /** Curves: folding of reports, axes, lines near the pointer; parallel coordinates. */
 
+import { tickTexts } from '../common/format';
 import { describe, expect, it } from 'vitest';
 
-import { extent, focused, incumbent, padded, smooth, steady } from './axes';
+import { extent, focused, incumbent, linearTicks, padded, smooth, steady } from './axes';
 import { COLORS, FEW } from './colours';
 import { addPoint, curveOf, emptyCurve, finite, noteInfinite, reportedAt, thin } from './curve';
 import type { Entry } from './curvechart';
@@ -278,4 +279,23 @@ describe('a saved figure', () => {
     expect(fileName('Genauigkeit/größe', 'png')).toBe('Genauigkeit-größe.png');
     expect(fileName('a'.repeat(500), 'svg')).toHaveLength(84);
   });
+});
+
+describe('ticks of a linear axis', () => {
+  it('are round, within the range, and as many as there is room for', () => {
+    expect(linearTicks(0, 1, 5)).toEqual([0, 0.2, 0.4, 0.6, 0.8, 1]);
+    expect(linearTicks(-0.50000001, -0.5, 5).length).toBeGreaterThan(3);
+    expect(linearTicks(3, 3, 5)).toEqual([3]);
+    expect(linearTicks(NaN, 1, 5)).toEqual([NaN]);
+  });
+
+  it.each([[2e36, 2e37], [1e33, 2e33], [5e299, 6e299], [1e-18, 2e-18], [1e-30, 2e-30], [-0.50000001, -0.5], [1e15, 1e15 + 10], [1e12, 1e12 + 0.1]])(
+    'are there and told apart from %d to %d', (low, high) => {
+      const ticks = linearTicks(low, high, 6);
+      expect(ticks.length).toBeGreaterThan(2);
+      expect(ticks.every(one => one >= low - (high - low) * 1e-6 && one <= high + (high - low) * 1e-6)).toBe(true);
+      const texts = tickTexts(ticks, true);
+      expect(new Set(texts).size).toBe(ticks.length);
+    }
+  );
 });

@@ -8,7 +8,7 @@
 import uPlot from 'uplot';
 
 import { tickTexts } from '../common/format';
-import { PlotOptions, Range, X_TITLES, clock, extent, focused, incumbent, padded, steady, wallTexts } from './axes';
+import { PlotOptions, Range, X_TITLES, clock, extent, focused, incumbent, linearTicks, padded, steady, wallTexts } from './axes';
 import { COLORS, cssColor } from './colours';
 import { Curve } from './curve';
 import { Band, CurveLayer, Drawable, Frame, Style, drawLines, nearest } from './layer';
@@ -273,7 +273,7 @@ export class CurveChart {
       axes: [
         { ...axis, label: X_TITLES[kind], labelSize: 18, size: 32, ...(kind === 'steps' && !logX ? { incrs: WHOLE } : {}),
           ...(kind === 'wall' ? { space: 90 } : {}), values: (_u, splits) => this.labelled('x', splits, xTexts(splits, data.options)) },
-        { ...axis, size: (plot, texts) => wideEnough(plot, font, texts), values: (_u, splits) => this.labelled('y', splits, tickTexts(splits, !data.options.log)) }
+        { ...axis, ...(data.options.log ? {} : OWN_TICKS), size: (plot, texts) => wideEnough(plot, font, texts), values: (_u, splits) => this.labelled('y', splits, tickTexts(splits, !data.options.log)) }
       ],
       series: [{}, { show: false, scale: 'y' }],
       hooks: { setSelect: [plot => this.selected(plot)], draw: [plot => this.drawMarks(plot, ink)] }
@@ -386,6 +386,14 @@ export class CurveChart {
     this.onHover(hover);
   }
 }
+
+/** Pixels from tick to tick at least. */
+const BETWEEN_TICKS = 30;
+/** uPlot has no ticks for values that are very large, or lie close together: it is given one distance that always fits, and ours. */
+const OWN_TICKS: Pick<uPlot.Axis, 'incrs' | 'splits'> = {
+  incrs: (_u, _axis, low, high) => [Math.max(5, Math.min(high - low, Number.MAX_VALUE))],
+  splits: (plot, _axis, low, high) => linearTicks(low, high, Math.max(2, Math.floor((plot.bbox.height / (devicePixelRatio || 1) || plot.height - 60) / BETWEEN_TICKS)))
+};
 
 /** The width of an axis with these labels: a label that is cut is another number. */
 function wideEnough({ ctx }: uPlot, font: string, texts: readonly string[] | null): number {

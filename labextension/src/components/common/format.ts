@@ -44,7 +44,7 @@ function exponential(x: number, digits: number): string {
 }
 
 /** A double has no more. */
-const MOST_DIGITS = 15;
+const MOST_DIGITS = 17;
 
 /**
  * The labels of an axis, all in one notation; `aligned` gives all as many decimals as the finest of them needs. They have

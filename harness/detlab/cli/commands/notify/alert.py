@@ -17,6 +17,8 @@ from detlab.schemas.wire.notify.alerts import AlertRuleView, RuleKind
 COMMANDS = {"alert": "Alerts of runs: list, mark as read, the rules by which you are told, e-mail."}
 _KINDS: tuple[RuleKind, ...] = get_args(RuleKind)
 UNITS = {"improved": "%", "plateau": "validations", "waiting": "s", "budget": "%"}
+MOST_TEXT = 200
+"""Characters of an alert in the list."""
 
 
 @click.group(cls=LazyGroup, short={"ls": "list", "rm": "remove-rule"})
@@ -67,7 +69,7 @@ def list_command(invocation: Invocation, unread: bool, all_channels: bool, limit
             moment(one.created_at),
             one.level,
             one.title,
-            " ".join(one.text.split())[:200] + (f" (and {one.held_back} that came too fast)" if one.held_back else ""),
+            _shortened(one.text) + (f" (and {one.held_back} that came too fast)" if one.held_back else ""),
             one.experiment_id or one.run_id or "",
         )
         for one in found
@@ -120,6 +122,11 @@ def _row(one: AlertRuleView) -> tuple[object, ...]:
     hook = f"webhook {one.webhook}" if one.webhook is not None else ""
     told = ", ".join(filter(None, ("bell" if one.bell else "", hook, "e-mail" if one.email else "")))
     return one.id, one.kind, amount_text(one), scope_text(one), told, moment(one.created_at)
+
+
+def _shortened(text: str) -> str:
+    whole = " ".join(text.split())
+    return whole if len(whole) <= MOST_TEXT else f"{whole[: MOST_TEXT - 1]}…"
 
 
 def amount_text(one: AlertRuleView) -> str:

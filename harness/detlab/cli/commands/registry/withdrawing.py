@@ -47,9 +47,14 @@ def withdraw(
         return
     say(f"{_what(found)} is withdrawn {_where(found)}")
     if found.paused:
-        say(f"  paused: experiments {', '.join(map(str, found.paused))}")
+        what = "experiment" if len(found.paused) == 1 else "experiments"
+        say(f"  paused: {what} {', '.join(map(str, found.paused))}")
     if found.versions:
         say(f"  has trained: {_versions(found)}")
+    if not (found.paused or found.versions):
+        note(
+            "No running experiment declares it, and it has trained no version that you may read: is the name right?"
+        )
     note("Who is refused is told why; det governance sources lists what was withdrawn")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from detlab.schemas.wire.base import PersonRequest, Wire
 from detlab.schemas.wire.workspaces import Reference
@@ -261,7 +261,7 @@ class WithdrawnSourceList(Wire):
 class WithdrawSource(PersonRequest):
     """POST withdrawn-sources: end the training on a source, and on what it has trained."""
 
-    source: Annotated[str, Field(min_length=1, max_length=200)]
+    source: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
     manifest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
     workspace: Reference = ""
     reason: Annotated[str, Field(min_length=1, max_length=300)]
@@ -270,7 +270,7 @@ class WithdrawSource(PersonRequest):
 class RestoreSource(PersonRequest):
     """POST withdrawn-sources/undo: the same source, manifest and workspace as it was withdrawn with."""
 
-    source: Annotated[str, Field(min_length=1, max_length=200)]
+    source: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
     manifest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
     workspace: Reference = ""
     reason: Annotated[str, Field(min_length=1, max_length=300)]
