@@ -52,9 +52,7 @@ def withdraw(
     if found.versions:
         say(f"  has trained: {_versions(found)}")
     if not (found.paused or found.versions):
-        note(
-            "No running experiment declares it, and it has trained no version that you may read: is the name right?"
-        )
+        note("No running experiment declares it, and it has trained no version that you may read: is the name right?")
     note("Who is refused is told why; det governance sources lists what was withdrawn")
 
 
