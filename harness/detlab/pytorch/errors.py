@@ -19,7 +19,7 @@ class TrainerError(DetlabError):
 
 
 class WorldSizeError(TrainerError):
-    """Processes that are not those of the slots: each start of the trial fails alike, and none follows the first."""
+    """The processes do not match the slots: every start would fail in the same way, so the trial is not restarted."""
 
     default_code = "trainer.world_size"
 

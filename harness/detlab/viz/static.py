@@ -19,8 +19,14 @@ from detlab.viz.ticks import round_ticks, tick_texts
 
 WIDTH = 760
 LEFT, RIGHT, TOP, BOTTOM = 76, 16, 72, 44
+"""Margins; the left one is wider where labels of the y axis are."""
+DIGIT = 7.2
+"""Width of a digit of 12 px at most."""
+MOST_NAME = 12
+"""Characters of the name of a place on an axis; a number is never shortened."""
 MOST_MARKS = 4000
 """Points, bars and cells of one picture; of more only every second, third ... is drawn."""
+_NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
 _INK = "#7b8794"
 _DRAWN = frozenset({"scatter", "bar", "contour"})
 
@@ -53,10 +59,13 @@ def svg(figure: Any) -> str:
         parts.append(_text(WIDTH / 2, height / 2, note.text, anchor="middle"))
     if figure.data and not traces:
         parts.append(_text(WIDTH / 2, height / 2, "This figure has no static picture.", anchor="middle"))
-    for at, (x_name, y_name) in enumerate(dict.fromkeys((t.xaxis or "x", t.yaxis or "y") for t in traces)):
-        mine = [t for t in traces if (t.xaxis or "x", t.yaxis or "y") == (x_name, y_name)]
-        parts += _panel(layout, x_name, y_name, mine, height, at)
-    parts += _titles(layout, height) if traces else []
+    panels: dict[tuple[str, str], list[Any]] = {}
+    for trace in traces:
+        panels.setdefault((trace.xaxis or "x", trace.yaxis or "y"), []).append(trace)
+    left = max((_left(layout, *names, mine) for names, mine in panels.items()), default=LEFT)
+    for at, (names, mine) in enumerate(panels.items()):
+        parts += _panel(layout, *names, mine, (left, height), at)
+    parts += _titles(layout, left, height) if traces else []
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         f'role="img"><style>text{{font:12px system-ui,sans-serif;fill:{_INK}}}</style>{"".join(parts)}</svg>'
@@ -80,23 +89,33 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: int =
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{style}>{shown}</text>' if shown else ""
 
 
-def _titles(layout: Any, height: int) -> list[str]:
+def _titles(layout: Any, left: float, height: int) -> list[str]:
     """Return the titles of panels, which plotly keeps as notes on the paper."""
-    wide, high = WIDTH - LEFT - RIGHT, height - TOP - BOTTOM
+    wide, high = WIDTH - left - RIGHT, height - TOP - BOTTOM
     on_paper = [note for note in layout.annotations if (note.xref, note.yref) == ("paper", "paper")]
     return [
-        _text(LEFT + note.x * wide, TOP + (1 - note.y) * high - 6, note.text or "", anchor="middle", weight=600)
+        _text(left + note.x * wide, TOP + (1 - note.y) * high - 6, note.text or "", anchor="middle", weight=600)
         for note in on_paper
     ]
 
 
-def _panel(layout: Any, x_name: str, y_name: str, traces: Sequence[Any], height: int, at: int) -> list[str]:
+def _left(layout: Any, x_name: str, y_name: str, traces: Sequence[Any]) -> float:
+    """Return the left margin that the labels of a panel need: one that is cut is another number."""
+    axis = layout[_key(y_name)]
+    if (layout[_key(x_name)].domain or (0, 1))[0] or axis.showticklabels is False:
+        return LEFT
+    labels = _scale(axis, [value for trace in traces for value in _values(trace, "y")]).ticks
+    return max(LEFT, max((len(_beside(label)) for _, label in labels), default=0) * DIGIT + 12)
+
+
+def _panel(layout: Any, x_name: str, y_name: str, traces: Sequence[Any], size: tuple[float, int], at: int) -> list[str]:
+    left, height = size
     x_axis, y_axis = layout[_key(x_name)], layout[_key(y_name)]
     x_span, y_span = x_axis.domain or (0, 1), y_axis.domain or (0, 1)
-    wide, high = WIDTH - LEFT - RIGHT, height - TOP - BOTTOM
+    wide, high = WIDTH - left - RIGHT, height - TOP - BOTTOM
     box = (
-        LEFT + x_span[0] * wide + (20 if x_span[0] else 0),
-        LEFT + x_span[1] * wide,
+        left + x_span[0] * wide + (20 if x_span[0] else 0),
+        left + x_span[1] * wide,
         TOP + (1 - y_span[1]) * high,
         TOP + (1 - y_span[0]) * high - (22 if y_span[0] else 0),
     )
@@ -144,6 +163,13 @@ def _scale(axis: Any, values: Sequence[Any]) -> Scale:
     return Scale(low, high, log, ticks)
 
 
+def _beside(label: str) -> str:
+    """Return what stands beside the y axis: a number whole, a name shortened."""
+    if len(label) <= MOST_NAME or _NUMBER.fullmatch(label):
+        return label
+    return f"{label[: MOST_NAME - 1]}…"
+
+
 def _frame(
     box: tuple[float, float, float, float],
     scales: tuple[Scale, Scale],
@@ -166,7 +192,7 @@ def _frame(
         y = y1 - place * (y1 - y0)
         parts.append(f'<path d="M{x0:.1f} {y:.1f}H{x1:.1f}" stroke="{_INK}" stroke-opacity=".2"/>')
         if labelled:
-            parts.append(_text(x0 - 6, y + 4, label if len(label) <= 12 else f"{label[:11]}…", anchor="end"))
+            parts.append(_text(x0 - 6, y + 4, _beside(label), anchor="end"))
     parts.append(_text((x0 + x1) / 2, y1 + 32, titles[0], anchor="middle"))
     if labelled:
         parts.append(_text(x0 - (64 if outer else 30), y0 - 8, titles[1]))

@@ -42,5 +42,5 @@ def test_a_withdrawn_source_stops_a_submit_until_that_is_undone(cluster: Cluster
     assert "governance.sources: REVOKED: the source 'partner' was withdrawn in the cluster on" in refused
     assert "det governance ablate" in refused
     undone = det(cluster, "governance", "withdraw", "partner", "--undo", "--reason", "it was renewed")
-    assert "is withdrawn no more" in undone
+    assert "is no longer withdrawn" in undone
     assert "REVOKED" not in det(cluster, *submit, code=0)

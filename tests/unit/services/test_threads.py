@@ -112,9 +112,9 @@ async def test_what_comes_while_the_master_stops_is_told_to_come_again(away: Awa
     queued = asyncio.create_task(threads._run("ben", int, "7"))
     await asyncio.sleep(0.05)
     threads.close()
-    with pytest.raises(Unavailable, match="the master stops"):
+    with pytest.raises(Unavailable, match="the master is stopping"):
         await queued
-    with pytest.raises(Unavailable, match="the master stops"):
+    with pytest.raises(Unavailable, match="the master is stopping"):
         await threads._run("ada", int, "7")
     away.over.set()
     await running

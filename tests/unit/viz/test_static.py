@@ -5,6 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from typing import Any
 
+import plotly.graph_objects as go
 import pytest
 
 from detlab import viz
@@ -14,6 +15,7 @@ from unit.viz.test_search_figures import limited, reported, span
 from unit.viz.test_viz import SPACE, snapshot, trial, tried
 
 PATH = "{http://www.w3.org/2000/svg}path"
+TEXT = "{http://www.w3.org/2000/svg}text"
 MARKS = {"importance": 3}
 """Points, bars and cells of a figure of twelve trials; others have one for each trial."""
 
@@ -88,3 +90,17 @@ def test_each_panel_has_its_title_above_it() -> None:
     places = [(float(one.get("x", 0)), float(one.get("y", 0))) for one in titles]
     assert places[0][1] == places[1][1] < places[2][1]
     assert places[0][0] == places[2][0] < places[1][0]
+
+
+@pytest.mark.parametrize(
+    "values", [[-0.5, -0.500000009], [-1.23456789, -1.23456799], [0.5, 0.500000008], [-2.01e10, -2.02e10], [1e33, 2e33]]
+)
+def test_no_number_beside_an_axis_is_cut_or_shortened(values: list[float]) -> None:
+    """A label without its first characters, or its last ones, is another number."""
+    figure = go.Figure(go.Scatter(x=[1, 2], y=values, mode="lines"))
+    labels = [one for one in drawn(figure).iter(TEXT) if one.get("text-anchor") == "end"]
+    assert len(labels) > 2
+    for one in labels:
+        assert float(one.get("x", "0")) - len(one.text or "") * static.DIGIT >= 0, one.text
+        assert min(values) - 1e-9 * abs(values[0]) <= float(one.text or "") <= max(values) + abs(values[0] - values[1])
+    assert len({one.text for one in labels}) == len(labels)

@@ -26,7 +26,7 @@ from detlab_hub.core.alerts import RuleScope
 from detlab_hub.core.rights import Action
 from detlab_hub.services.admission.destinations import searched
 from detlab_hub.services.alerts.emails import check_has_address
-from detlab_hub.services.alerts.evaluation import CURSOR, AlertEvaluation
+from detlab_hub.services.alerts.evaluation import CURSOR, WithAlertRules
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import (
     alert_rule_for,
@@ -38,7 +38,6 @@ from detlab_hub.services.base.access import (
     webhook_for,
 )
 from detlab_hub.services.base.callers import Caller
-from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import consumers, workspaces
@@ -55,17 +54,8 @@ _RULE_KINDS: tuple[RuleKind, ...] = get_args(RuleKind)
 _LEVELS: tuple[AlertLevel, ...] = get_args(AlertLevel)
 
 
-class Alerts(Service):
+class Alerts(WithAlertRules):
     """Use cases of alerts and rules. What a user may not read any more, no list of theirs shows."""
-
-    def __init__(self, context: ServiceContext, evaluation: AlertEvaluation) -> None:
-        super().__init__(context)
-        self._evaluation = evaluation
-
-    @classmethod
-    def made_for(cls, services: ServiceLookup) -> Alerts:
-        """Make it with the evaluation, which has to hear of changed rules."""
-        return cls(services.context, services[AlertEvaluation])
 
     async def list(
         self,

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy.orm import Session
 
@@ -23,7 +23,7 @@ from detlab_hub.core.alerts import AlertRule, AlertSubject, RuleIndex, RuleMark,
 from detlab_hub.services.alerts import growing
 from detlab_hub.services.base.access import may_read
 from detlab_hub.services.base.callers import Caller
-from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.base.wakeups import wait_until
 from detlab_hub.services.failures.diverging import values_warning
@@ -232,6 +232,24 @@ class AlertEvaluation(Service):
             title = "has improved" if rule.kind == "improved" else "does not improve any more"
             said = Said(rule.kind, title, f"{subject.metric}: {judged.text}", "info", subject.experiment_id)
             seen.told.append((rule, said))
+
+
+class WithAlertRules(Service):
+    """Use cases that need the rules of alerts.
+
+    Args:
+        context: Reads and writes.
+        evaluation: Knows the rules, and hears when they change.
+    """
+
+    def __init__(self, context: ServiceContext, evaluation: AlertEvaluation) -> None:
+        super().__init__(context)
+        self._evaluation = evaluation
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master."""
+        return cls(services.context, services[AlertEvaluation])
 
 
 def _keeps(subject: AlertSubject, metrics: Mapping[str, Any]) -> bool:

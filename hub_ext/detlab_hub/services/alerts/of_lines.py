@@ -16,10 +16,10 @@ from detlab.errors import Unavailable
 from detlab.schemas.patterns import BadPattern
 from detlab.schemas.wire import LogRecord, RecordBatch
 from detlab_hub.core.alerts import AlertRule, RuleMark
-from detlab_hub.services.alerts.evaluation import AlertEvaluation
+from detlab_hub.services.alerts.evaluation import AlertEvaluation, WithAlertRules
 from detlab_hub.services.base.access import may_read
 from detlab_hub.services.base.callers import Caller
-from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
+from detlab_hub.services.base.context import ServiceContext
 from detlab_hub.services.base.masking import masked_text, secrets_of
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.lifecycle.log_policies import literal_of
@@ -48,24 +48,13 @@ class LineFound:
     given_up: str = ""
 
 
-class LineRules(Service):
-    """Looks for what rules wait for in incoming lines.
-
-    Args:
-        context: Reads.
-        evaluation: Knows the rules.
-    """
+class LineRules(WithAlertRules):
+    """Looks for what rules wait for in incoming lines."""
 
     def __init__(self, context: ServiceContext, evaluation: AlertEvaluation) -> None:
-        super().__init__(context)
-        self._evaluation = evaluation
+        super().__init__(context, evaluation)
         self._given_up: set[int] = set()
         """Rules that take too long; tried again by the next master."""
-
-    @classmethod
-    def made_for(cls, services: ServiceLookup) -> LineRules:
-        """Make it with the evaluation of alerts."""
-        return cls(services.context, services[AlertEvaluation])
 
     async def match(self, allocation_id: str, batch: RecordBatch, check: Check) -> list[LineFound]:
         """Return what rules find in a batch, each at most once.

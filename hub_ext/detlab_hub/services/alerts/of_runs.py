@@ -1,7 +1,7 @@
 """Rules about runs that no cluster started: told in the transaction that stores what a run says, so once.
 
 Experiments make events, and their rules are evaluated from these; runs make none. What came long after it happened
-(a folder of last month that is sent today) is remembered and told nobody.
+(a folder of last month that is sent today) is remembered, and causes no alert.
 """
 
 from __future__ import annotations

@@ -201,10 +201,10 @@ class Threads:
 
     def _stopping(self) -> Unavailable:
         hint = "Try again: the next one serves in some seconds."
-        return Unavailable(f"the master stops, and begins no more of {self.what}", hint=hint)
+        return Unavailable(f"the master is stopping and starts no further work of this kind: {self.what}", hint=hint)
 
     def close(self) -> None:
-        """Accept no more work: what comes now is told to come again."""
+        """Accept no further work: callers are told to try again."""
         self._closed = True
         self._executor.shutdown(wait=False, cancel_futures=True)
 

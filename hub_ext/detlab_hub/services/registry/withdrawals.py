@@ -1,4 +1,4 @@
-"""Sources that are withdrawn: by administrators in the whole cluster, by admins of a workspace in it; undone likewise.
+"""Withdrawn sources: administrators withdraw in the whole cluster, admins of a workspace in it; either can be undone.
 
 What trains on one is paused in the transaction that withdraws it, and its owners are told; nothing is deleted. What
 starts, goes on or is promoted later asks `base.configs.withdrawn`.

@@ -12,10 +12,9 @@ from sqlalchemy.orm import Session
 from detlab.errors import Forbidden, NotFound
 from detlab.schemas.wire.logged_names import BadKey, check_key
 from detlab_hub.core.tracking import keys
-from detlab_hub.services.alerts.evaluation import AlertEvaluation
+from detlab_hub.services.alerts.evaluation import WithAlertRules
 from detlab_hub.services.alerts.of_runs import tell_of_metrics
 from detlab_hub.services.base.callers import TaskCaller
-from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.tracking import in_trials
 from detlab_hub.services.tracking.access import TrackedRun, Tracker, run_for
@@ -62,22 +61,8 @@ class HistoryPage:
     after: str | None = None
 
 
-class RunLogging(Service):
-    """Use cases of what is logged.
-
-    Args:
-        context: Reads and writes.
-        evaluation: Knows the rules of alerts.
-    """
-
-    def __init__(self, context: ServiceContext, evaluation: AlertEvaluation) -> None:
-        super().__init__(context)
-        self._evaluation = evaluation
-
-    @classmethod
-    def made_for(cls, services: ServiceLookup) -> RunLogging:
-        """Make it with the evaluation of alerts."""
-        return cls(services.context, services[AlertEvaluation])
+class RunLogging(WithAlertRules):
+    """Use cases of what is logged."""
 
     async def log(self, caller: Tracker, run_id: str, batch: LoggedBatch) -> None:
         """Log a batch. Into a trial, metrics come from its own task alone, and go to its groups.

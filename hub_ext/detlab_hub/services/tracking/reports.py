@@ -41,11 +41,10 @@ from detlab_hub.core.tracking.writers import (
     run_ids_of_key,
     standing_of,
 )
-from detlab_hub.services.alerts.evaluation import AlertEvaluation
+from detlab_hub.services.alerts.evaluation import WithAlertRules
 from detlab_hub.services.alerts.of_runs import tell_of_end, tell_of_metrics
 from detlab_hub.services.base.access import check_may_ask, person, tracked_thing
 from detlab_hub.services.base.callers import Caller
-from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.notify.telling import say_of_run
 from detlab_hub.services.tracking.access import made_place, place_named, run_for, trial_of
@@ -88,22 +87,8 @@ class _Taken:
     exit: WriterExit | None = None
 
 
-class RunReports(Service):
-    """Use cases of the processes of runs from elsewhere.
-
-    Args:
-        context: Reads and writes.
-        evaluation: Knows the rules of alerts.
-    """
-
-    def __init__(self, context: ServiceContext, evaluation: AlertEvaluation) -> None:
-        super().__init__(context)
-        self._evaluation = evaluation
-
-    @classmethod
-    def made_for(cls, services: ServiceLookup) -> RunReports:
-        """Make it with the evaluation of alerts."""
-        return cls(services.context, services[AlertEvaluation])
+class RunReports(WithAlertRules):
+    """Use cases of the processes of runs from elsewhere."""
 
     async def begin(self, caller: Caller, wanted: BeginRun) -> RunBegun:
         """Make a run, or find it: it is asked for again before anything is sent.

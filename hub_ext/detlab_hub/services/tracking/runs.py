@@ -13,11 +13,10 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict
 from detlab_hub.core.rights import Action
 from detlab_hub.core.tracking.search import RUN_FIELDS
-from detlab_hub.services.alerts.evaluation import AlertEvaluation
+from detlab_hub.services.alerts.evaluation import WithAlertRules
 from detlab_hub.services.alerts.of_runs import tell_of_end
 from detlab_hub.services.base.access import person, workspace_for
 from detlab_hub.services.base.callers import Caller, TaskCaller
-from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.fencing import current_attempt
 from detlab_hub.services.base.threads import user_of
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -69,22 +68,8 @@ class RunPage:
     next: int | None = None
 
 
-class TrackedRuns(Service):
-    """Use cases of runs.
-
-    Args:
-        context: Reads and writes.
-        evaluation: Knows the rules of alerts.
-    """
-
-    def __init__(self, context: ServiceContext, evaluation: AlertEvaluation) -> None:
-        super().__init__(context)
-        self._evaluation = evaluation
-
-    @classmethod
-    def made_for(cls, services: ServiceLookup) -> TrackedRuns:
-        """Make it with the evaluation of alerts."""
-        return cls(services.context, services[AlertEvaluation])
+class TrackedRuns(WithAlertRules):
+    """Use cases of runs."""
 
     async def create(self, caller: Tracker, wanted: NewRun) -> RunFacts:
         """Begin a run.

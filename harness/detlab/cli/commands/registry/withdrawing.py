@@ -42,7 +42,7 @@ def withdraw(
     if invocation.answered(found):
         return
     if undo:
-        say(f"{_what(found)} is withdrawn no more {_where(found)}")
+        say(f"{_what(found)} is no longer withdrawn {_where(found)}")
         note("What was paused goes on when its owners say so: det experiment activate ID")
         return
     say(f"{_what(found)} is withdrawn {_where(found)}")
