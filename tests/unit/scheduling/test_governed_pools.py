@@ -213,6 +213,13 @@ def test_claims_of_volumes_are_told_by_name_and_what_is_beside_needs_nothing():
     assert (
         mounts.required_by({"bind_mounts": beside} | pod({"persistentVolumeClaim": {"claimName": "genomes2"}})) == set()
     )
+    odd = {
+        "bind_mounts": "/srv/patients",
+        "resources": [],
+        "checkpoint_storage": "x",
+        **pod("/srv", {"hostPath": "/srv"}),
+    }
+    assert mounts.required_by({**odd, "resources": {"devices": 3}}) == frozenset(), "that is refused elsewhere"
     for empty in ({}, {"environment": None, "resources": None, "checkpoint_storage": None, "bind_mounts": None}):
         assert mounts.required_by(empty) == frozenset()
 

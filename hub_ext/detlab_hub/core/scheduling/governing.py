@@ -87,18 +87,29 @@ def _meet(place: str, mount: str) -> bool:
 
 def _mounted(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a config has mounted: `bind_mounts`, devices, volumes of its pods, directories of its storage."""
-    resources, storage = config.get("resources") or {}, config.get("checkpoint_storage") or {}
-    spec = ((config.get("environment") or {}).get("pod_spec") or {}).get("spec") or {}
-    volumes = [one for one in spec.get("volumes") or () if isinstance(one, Mapping)]
-    hosts = [*(config.get("bind_mounts") or ()), *(resources.get("devices") or ()), storage]
-    paths = [one.get("host_path") for one in hosts if isinstance(one, Mapping)]
-    paths += [storage.get("storage_path"), *((one.get("hostPath") or {}).get("path") for one in volumes)]
+    storage = _block(config, "checkpoint_storage")
+    volumes = _blocks(_block(config, "environment", "pod_spec", "spec"), "volumes")
+    hosts = [*_blocks(config, "bind_mounts"), *_blocks(_block(config, "resources"), "devices"), storage]
+    paths = [one.get("host_path") for one in hosts]
+    paths += [storage.get("storage_path"), *(_block(one, "hostPath").get("path") for one in volumes)]
     for path in paths:
-        if path and str(path).startswith("/"):
-            yield "/" + posixpath.normpath(str(path)).lstrip("/")
+        if isinstance(path, str) and path.startswith("/"):
+            yield "/" + posixpath.normpath(path).lstrip("/")
     for one in volumes:
-        if claim := (one.get("persistentVolumeClaim") or {}).get("claimName"):
+        if claim := _block(one, "persistentVolumeClaim").get("claimName"):
             yield f"pvc:{claim}"
+
+
+def _block(config: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    for key in keys:
+        found = config.get(key)
+        config = found if isinstance(found, Mapping) else {}
+    return config
+
+
+def _blocks(config: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    found = config.get(key)
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
 
 
 def read_governed_mounts(said: Mapping[str, Any]) -> tuple[GovernedMounts, list[str]]:
