@@ -26,6 +26,7 @@ POLICIES: dict[str, list[Rule]] = {
         rule(name, ".*", scale) for name, scale in zip(FOUR, (0.25, 0.5, 0.75, 1.5), strict=True)
     ],
 }
+ALONE = "each of four sources by itself (engine: microbatch), one masked in half of the layers"
 WARM = 12
 """Steps before any is timed: the first ten batches are looked at."""
 
@@ -45,6 +46,8 @@ def step_times(rounds: int, batch: int = BATCH) -> dict[str, list[float]]:
     steps: dict[str, Callable[[], None]] = {"stock": _stock(copy.deepcopy(base), tokens)}
     for name, rules in POLICIES.items():
         steps[name] = _governed(copy.deepcopy(base), tokens, rules)
+    masked = POLICIES["one source of four masked in half of the layers"]
+    steps[ALONE] = _governed(copy.deepcopy(base), tokens, masked, engine="microbatch")
     for step in steps.values():
         for _ in range(WARM):
             step()
@@ -68,14 +71,15 @@ def _stock(model: Any, tokens: torch.Tensor) -> Callable[[], None]:
     return step
 
 
-def _governed(model: Any, tokens: torch.Tensor, rules: list[Rule]) -> Callable[[], None]:
-    governed = Governed(compile_policy(policy_of(FOUR, rules), parameters_of_models([model])), [model])
+def _governed(model: Any, tokens: torch.Tensor, rules: list[Rule], engine: str = "auto") -> Callable[[], None]:
+    policy = policy_of(FOUR, rules, engine=engine)
+    governed = Governed(compile_policy(policy, parameters_of_models([model])), [model])
     optimizer = torch.optim.AdamW(model.parameters())
     names = [FOUR[place % len(FOUR)] for place in range(len(tokens))]
 
     def step() -> None:
-        with governed.batch(names):
-            governed.backward(text_losses(model, tokens))
+        for rows in governed.parts(names):
+            governed.backward(text_losses(model, tokens[rows] if engine == "microbatch" else tokens))
         governed.step(optimizer)
 
     return step

@@ -35,6 +35,7 @@ from detlab.schemas.wire import SERVICE_PREFIX
 from detlab.token_text import one_word
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.scheduling import Pools, read_pools
+from detlab_hub.core.scheduling.governing import GovernedMounts, read_governed_mounts
 from detlab_hub.embedded.sockets.listeners import inherited
 from detlab_hub.embedded.state import TAKE_OVER_NOTE
 from detlab_hub.limit_settings import UserLimits, read_limits
@@ -157,6 +158,12 @@ class DetHub(Application):
         help="What all tasks get that do not say otherwise, by Determined's names: image, environment_variables,"
         " bind_mounts, shm_size, devices, registry_auth, startup_hook, log_policies and others. A pool's own, in"
         " `pools`, come before them."
+    ).tag(config=True)
+    governed_mounts = Dict(
+        key_trait=Unicode(),
+        help="Data that may be mounted only where a pool enforces something, whatever runs there, notebooks and shells"
+        ' too: {"/srv/patients": ["gov.isolated@1", "gov.ledger@1"], "pvc:patients": ["gov.ledger@1"]}. A directory of'
+        " nodes counts with all in it, and with each that holds it.",
     ).tag(config=True)
     currency = Unicode("", help="What the prices of pools are in, as people are told: EUR, credits.").tag(config=True)
     default_compute_pool = Unicode("default", help="Pool of trials and tasks with slots that name none.").tag(
@@ -385,6 +392,7 @@ class DetHub(Application):
             default_runtime=self.default_runtime,
             default_image=dict(self.default_image),
             task_container_defaults=self._container_defaults(),
+            governed_mounts=self._governed_mounts(),
             uids=self._uids(),
             agent_nodes_limit=self.agent_nodes_limit,
             agent_slots_limit=self.agent_slots_limit,
@@ -413,6 +421,19 @@ class DetHub(Application):
                 f"the configuration of the pools is wrong: {'; '.join(errors)}", hint="correct c.DetHub.pools"
             )
         return pools
+
+    def _governed_mounts(self) -> GovernedMounts:
+        """Return what mounts need of pools.
+
+        Raises:
+            DetlabError: It has errors; the message lists all of them.
+        """
+        found, errors = read_governed_mounts(self.governed_mounts)
+        if errors:
+            raise DetlabError(
+                f"the governed mounts are wrong: {'; '.join(errors)}", hint="correct c.DetHub.governed_mounts"
+            )
+        return found
 
     def _container_defaults(self) -> dict[str, Any]:
         """Return what the cluster gives to all tasks.

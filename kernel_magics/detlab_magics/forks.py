@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-import yaml
-
 from detlab.client.submission import added_keys, config_mapping, fork_of
 from detlab.schemas.expconf import without_defaults
+from detlab.schemas.expconf.raw.dumping import dump_yaml
 from detlab_magics.cells.prepare import PreparedSubmission
 from detlab_magics.plaintext import plain
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 def cell_of(session: KernelSession, experiment_id: int) -> str:
     """Return the cell that submits another experiment like an earlier one: what differs from the defaults."""
     config = without_defaults(config_mapping(fork_of(session.client().get_experiment(experiment_id).view, {}).config))
-    text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+    text = dump_yaml(config)
     # In a cell `${name}` is a variable of the notebook, and `$${` the text itself.
     return f"%%det_experiment --fork {experiment_id}\n{text.replace('${', '$${')}"
 

@@ -21,6 +21,8 @@ BATCH_NORMS = (
     "SyncBatchNorm",
 )
 """Layers that mix the samples of a batch."""
+OVER_RANKS = ("SyncBatchNorm",)
+"""Those that mix the samples of all ranks, which are of several sources even where each rank has one at a time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def compile_policy(policy: Policy, parameters: Iterable[TrainedParameter], *, ki
             but not a source's own (LEVEL).
     """
     columns = tuple(parameters)
-    refusals = [*_coupling([*kinds, *(one.kind for one in columns)])]
+    refusals = [*_coupling([*kinds, *(one.kind for one in columns)], policy.engine)]
     if not columns:
         refusals.append(Refusal("UNMATCHED", "the model has no parameter that is trained"))
     rows: dict[str, list[tuple[float, str]]] = {}
@@ -179,14 +181,49 @@ def _shown(entry: tuple[float, str] | None) -> str:
 
 def _least(name: str, policy: Policy, rows: Mapping[str, list[tuple[float, str]]]) -> list[tuple[float, str]]:
     """Return the row of a source: the elementwise minimum over what it was made from."""
+    family = _family(name, policy)
+    return [(min(rows[one][column][0] for one in family), level) for column, (_, level) in enumerate(rows[name])]
+
+
+def _family(name: str, policy: Policy) -> set[str]:
+    """Return a source and all that it was made from."""
     parents = {source.name: source.parents for source in policy.sources}
     family, queue = {name}, [name]
     while queue:
-        for parent in parents[queue.pop()]:
+        for parent in parents.get(queue.pop(), ()):
             if parent not in family:
                 family.add(parent)
                 queue.append(parent)
-    return [(min(rows[one][column][0] for one in family), level) for column, (_, level) in enumerate(rows[name])]
+    return family
+
+
+def rows_that_change(plan: Plan, names: Sequence[str], beside: Sequence[int]) -> frozenset[int]:
+    """Return the rows of S whose samples may change a buffer, such as the running statistics of batch norm.
+
+    Buffers count as parameters: the rules have to open all names of the buffer, with any factor above zero, and all
+    parameters of its module. Where no rule says anything of the buffer, its module's parameters decide; without any it
+    stays as it is, unless the policy's default allows.
+
+    Args:
+        plan: The plan.
+        names: All names of the buffer.
+        beside: Columns of the parameters of the module that holds it.
+    """
+    policy = plan.policy
+    listed = [*plan.sources, *([""] if plan.default is not None else [])]  # at the end, samples without a source
+    return frozenset(
+        row
+        for row, source in enumerate(listed)
+        if all(plan.column(index)[row] > 0 for index in beside)
+        and all(
+            _opens(policy, one, name, unsaid=bool(beside)) for one in sorted(_family(source, policy)) for name in names
+        )
+    )
+
+
+def _opens(policy: Policy, source: str, name: str, *, unsaid: bool) -> bool:
+    entry = _entry(policy, [rule for rule in policy.rules if rule.covers(source)], name)
+    return unsaid if entry is None else entry[0] > 0
 
 
 def _starved(columns: Sequence[TrainedParameter], rows: Iterable[Sequence[tuple[float, str]]]) -> Iterator[Refusal]:
@@ -196,10 +233,13 @@ def _starved(columns: Sequence[TrainedParameter], rows: Iterable[Sequence[tuple[
             yield Refusal("STARVED", f"no source may train {parameter.name}: it would stay as it was initialised")
 
 
-def _coupling(kinds: Iterable[str]) -> Iterator[Refusal]:
+def _coupling(kinds: Iterable[str], engine: str) -> Iterator[Refusal]:
+    alone = engine == "microbatch"
+    mixing = OVER_RANKS if alone else BATCH_NORMS
+    of = "all ranks, which may be of several sources" if alone else "a batch"
     for kind in dict.fromkeys(kinds):
-        if kind in BATCH_NORMS:
-            yield Refusal("COUPLING", f"{kind} mixes the samples of a batch: each changes the gradients of the others")
+        if kind in mixing:
+            yield Refusal("COUPLING", f"{kind} mixes the samples of {of}: each changes the gradients of the others")
 
 
 def _first_of_each(refusals: Iterable[Refusal], most: int = 20) -> list[Refusal]:

@@ -21,9 +21,12 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
         "DEAD": f"correct the expression, or take it out; {_PLAN}",
         "LEVEL": "docs/explanation/governance.md says what each level needs; write `level: direct` where less will do",
         "CLIP": "leave governance.clip out, and clip with detlab.pytorch.governance.ClipNorm: it keeps sources apart",
-        "COUPLING": "mix no samples of a batch: GroupNorm in place of BatchNorm, losses of each sample alone",
+        "COUPLING": "mix no samples of a batch: GroupNorm in place of BatchNorm, losses of each sample alone; or write"
+        " `engine: microbatch`, which trains on each source of a batch by itself: that changes the statistics of"
+        " batch norm, so it is never chosen for you",
         "ENGINE": "use layers that are routed (Linear, Conv, Embedding, LayerNorm, GroupNorm), `engine: dual`,"
-        " or the same scale for all sources",
+        " `engine: microbatch` for all else, or the same scale for all sources;"
+        " docs/explanation/governance.md says what each engine needs",
         "ROWS": "keep the samples of the batch in their order in the first dimension of what each layer gets",
         "SCALAR": "give context.backward() one loss per sample, as of reduction='none', with shape [batch]",
         "SAMPLES": "label the data set with detlab.governance.label or combine, or pass source_ids=",

@@ -9,6 +9,7 @@ The trainer knows the indices of the samples in each batch, and asks the data se
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -129,3 +130,60 @@ def rows_of(names: Iterable[str | None], index: Mapping[str, int], *, without: i
             raise GovernanceError.of("SOURCE", f"{what}; declared: {', '.join(index)}")
         found.append(row)
     return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BatchPart:
+    """The samples of one source in a batch.
+
+    Attributes:
+        row: Their row in S.
+        places: Where they stand in the batch, in order.
+    """
+
+    row: int
+    places: tuple[int, ...]
+
+
+def parts_of(rows: Iterable[int]) -> list[BatchPart]:
+    """Return the parts of a batch, in the order of their rows.
+
+    Args:
+        rows: Row of each sample.
+    """
+    places: dict[int, list[int]] = {}
+    for place, row in enumerate(rows):
+        places.setdefault(row, []).append(place)
+    return [BatchPart(row, tuple(places[row])) for row in sorted(places)]
+
+
+class SamplesBySource:
+    """A data set that gives the samples of a batch in several lists: one for each source, in the order of `parts_of`.
+
+    Args:
+        dataset: Tells the source of each sample; all else is its own.
+        index: Row of each declared source. Samples of no declared source are a list of their own, the last.
+    """
+
+    def __init__(self, dataset: Any, index: Mapping[str, int]) -> None:
+        self.dataset = dataset
+        self._index = dict(index)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.dataset[index]
+
+    def __getitems__(self, indices: list[Any]) -> list[list[Any]]:
+        """Return the samples of these indices, in lists."""
+        many = getattr(self.dataset, "__getitems__", None)
+        found = list(many(indices)) if many else [self.dataset[index] for index in indices]
+        lookup = source_lookup(self.dataset) or (lambda index: None)
+        rows = rows_of((lookup(one) for one in indices), self._index, without=len(self._index))
+        return [[found[place] for place in part.places] for part in parts_of(rows)]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "dataset":
+            raise AttributeError(name)
+        return getattr(self.dataset, name)

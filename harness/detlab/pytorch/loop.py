@@ -30,6 +30,7 @@ from detlab.pytorch.errors import TrainerError
 from detlab.pytorch.metrics.aggregate import TrainingMetrics, to_plain
 from detlab.pytorch.metrics.tensorboard import BatchMetricWriter
 from detlab.pytorch.parallel.process_group import is_own_failure, note_failing_rank
+from detlab.pytorch.source_step import SourceStep, is_parted, source_by_source
 from detlab.pytorch.units import Due
 from detlab.pytorch.validation import TRAINING_BUILDER, Validation, check_loader, problems_of
 from detlab.pytorch.weighted_step import WeightedStep
@@ -165,6 +166,7 @@ class Loop:
         built = context._plant(built, self._canaries_of(restored), distributed)
         built, self._budget_end = context._draw(built, self._plan.due, self._progress, restored)
         context._use_data(built)
+        built = source_by_source(built, context)
         admit(self._core, context, restored)
         self._stream = TrainingStream(
             built,
@@ -231,9 +233,10 @@ class Loop:
         """Train up to `stop` batches in all, or to the end of an epoch; return whether an epoch has ended."""
         context, state, progress, profiler = self._context, self._state, self._progress, self._context.profiler
         next_batch, collect = self._stream.__next__, self._chunk.add
-        train_batch: Any = self._trial.train_batch
+        trial: Any = SourceStep(self._trial, context) if is_parted(context._governed) else self._trial
+        train_batch: Any = trial.train_batch
         if self._stream.next_weight != 1:  # of one step, the rest of an epoch; with it this method returns
-            train_batch = WeightedStep(self._trial, context, self._stream.next_weight).train_batch
+            train_batch = WeightedStep(trial, context, self._stream.next_weight).train_batch
         to_device = context.to_device if context.experimental._auto_to_device else None
         step = progress.steps_completed
         while step < stop:

@@ -158,9 +158,9 @@ def _warned(view: ExperimentView) -> str:
 
 
 def _yaml(values: object) -> str:
-    import yaml
+    from detlab.schemas.expconf.raw.dumping import dump_yaml
 
-    return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+    return dump_yaml(values)
 
 
 def without_secrets(config: Mapping[str, Any]) -> dict[str, Any]:

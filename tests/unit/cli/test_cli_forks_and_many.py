@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from detlab.cli.commands.experiments.batches import IDS, spec_of
+from detlab.schemas.expconf.raw.loading import load_yaml
 from detlab.schemas.wire import ExperimentState
 
 CONFIG = {
@@ -87,6 +88,18 @@ def test_the_editor_gets_the_config_and_what_it_saves_is_sent(forked, det, monke
     monkeypatch.setattr("click.edit", lambda text, extension: "a: [")
     assert det("e", "fork", 1, "-e").exit_code == 2
     assert len(forked.submitted) == 1
+
+
+def test_texts_that_look_like_numbers_stay_texts_in_the_editor_and_in_a_printed_config(
+    forked, det, monkeypatch
+) -> None:
+    words = ["1e3", "0o17", "1e-3", "on", "12:30:45", "0.5"]
+    forked.experiments[1] = forked.experiments[1].model_copy(update={"config": {**CONFIG, "labels": words}})
+    monkeypatch.setattr("click.edit", lambda text, extension: text)
+    assert det("e", "fork", 1, "-e").exit_code == 0
+    assert forked.submitted[0].config["labels"] == words
+    config, problems = load_yaml(det("e", "config", 1).stdout)
+    assert (config["labels"], problems) == (words, [])
 
 
 def test_what_it_is_a_fork_of_is_shown(forked, det) -> None:

@@ -140,3 +140,6 @@ def test_what_a_config_needs_follows_from_its_policy_and_from_what_it_asks_for()
     strict = {"governance": {"rules": rules, "engine": "dual"}, "resources": {"requires": ["gov.dp@1"]}}
     assert required_by(strict) == {"gov.direct@1", "gov.isolated@1", "gov.dual@1", "gov.ledger@1", "gov.dp@1"}
     assert all(CAPABILITY.fullmatch(name) for name in CAPABILITIES)
+    for engine in ("fused", "dual", "microbatch"):
+        needed = required_by({"governance": {"engine": engine}})
+        assert f"gov.{engine}@1" in needed <= ENFORCED

@@ -43,6 +43,14 @@ def test_the_cell_is_the_config_as_it_is(session: KernelSession) -> None:
     assert config == CONFIG
 
 
+def test_texts_that_look_like_numbers_stay_texts(master: FakeMaster, session: KernelSession) -> None:
+    """PyYAML wrote `1e-3` without quotes, which a config reads as a number."""
+    config = {**CONFIG, "labels": ["1e3", "0o17", "1e-3", "1_000", "on"], "entrypoint": ["python3", "1e-3", "0.5"]}
+    master.experiments[1] = master.experiments[1].model_copy(update={"config": config})
+    read, _ = read_config(forks.cell_of(session, 1).partition("\n")[2], {}, "the cell")
+    assert read == config
+
+
 def test_what_equals_the_defaults_is_not_in_the_cell(master: FakeMaster, session: KernelSession) -> None:
     """Some hundred lines of defaults hid what the experiment was about."""
     said = {

@@ -23,6 +23,7 @@ from detlab_hub.core.scheduling import (
     read_pools,
     schedule,
 )
+from detlab_hub.core.scheduling.governing import GovernedMounts, read_governed_mounts
 
 DIRECT, LEDGER, ISOLATED = "gov.direct@1", "gov.ledger@1", "gov.isolated@1"
 NAMES = (DIRECT, LEDGER, ISOLATED)
@@ -174,3 +175,65 @@ def test_a_pool_that_does_not_exist_enforces_nothing() -> None:
     assert errors == []
     assert pools.governance_in("gpu").enforces == {DIRECT, LEDGER}
     assert pools.governance_in("nowhere").enforced(ENFORCED, {}) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"bind_mounts": [{"host_path": "/srv/patients", "container_path": "/data"}]},
+        {"bind_mounts": [{"host_path": "/srv/patients/2024/", "container_path": "/data"}]},
+        {"bind_mounts": [{"host_path": "/srv", "container_path": "/data"}]},
+        {"bind_mounts": [{"host_path": "/", "container_path": "/data"}]},
+        {"bind_mounts": [{"host_path": "/tmp/../srv/./patients", "container_path": "/data"}]},
+        {"bind_mounts": [{"host_path": "//srv//patients", "container_path": "/data"}]},
+        {"resources": {"devices": [{"host_path": "/srv/patients/disk"}]}},
+        {"checkpoint_storage": {"type": "shared_fs", "host_path": "/srv/patients"}},
+        {"environment": {"pod_spec": {"spec": {"volumes": [{"hostPath": {"path": "/srv/patients"}}]}}}},
+    ],
+)
+def test_what_mounts_governed_data_needs_what_its_place_needs(config):
+    mounts, errors = read_governed_mounts({"/srv/patients/": ["gov.ledger@1"], "pvc:genomes": ["gov.direct@1"]})
+    assert not errors
+    assert mounts.required_by(config) == {"gov.ledger@1"}
+    assert mounts.mounted_by(config) == ["/srv/patients"]
+    assert GovernedMounts().required_by(config) == frozenset()
+
+
+def test_claims_of_volumes_are_told_by_name_and_what_is_beside_needs_nothing():
+    mounts, _ = read_governed_mounts({"/srv/patients": ["gov.ledger@1"], "pvc:genomes": ["gov.direct@1"]})
+
+    def pod(*volumes: object) -> dict[str, object]:
+        return {"environment": {"pod_spec": {"spec": {"volumes": [*volumes]}}}}
+
+    claim = {"persistentVolumeClaim": {"claimName": "genomes"}}
+    assert mounts.required_by(pod({"name": "a", "emptyDir": {}}, claim)) == {"gov.direct@1"}
+    both = pod(claim, {"hostPath": {"path": "/srv"}}) | {"resources": {"requires": ["gov.dual@1"]}}
+    assert mounts.required_by(both) == {"gov.direct@1", "gov.ledger@1", "gov.dual@1"}
+    beside = [{"host_path": one} for one in ("/srv/patients2", "/srv/patient", "/srv/other", "/srvpatients", "genomes")]
+    assert (
+        mounts.required_by({"bind_mounts": beside} | pod({"persistentVolumeClaim": {"claimName": "genomes2"}})) == set()
+    )
+    odd = {
+        "bind_mounts": "/srv/patients",
+        "resources": [],
+        "checkpoint_storage": "x",
+        **pod("/srv", {"hostPath": "/srv"}),
+    }
+    assert mounts.required_by({**odd, "resources": {"devices": 3}}) == frozenset(), "that is refused elsewhere"
+    for empty in ({}, {"environment": None, "resources": None, "checkpoint_storage": None, "bind_mounts": None}):
+        assert mounts.required_by(empty) == frozenset()
+
+
+def test_all_mistakes_of_governed_mounts_are_said_at_once():
+    said = {
+        "srv": ["gov.ledger@1"],
+        "/srv/../etc": ["gov.ledger@1"],
+        "pvc:A B": ["gov.ledger@1"],
+        "/a": [],
+        "/b": "gov.ledger@1",
+        "/c": ["x"],
+    }
+    found, errors = read_governed_mounts(said)
+    assert (found.by_place, len(errors)) == ({}, 6)
+    assert "neither an absolute path nor pvc:NAME" in errors[0]
+    assert "'/c' needs a list of what pools must enforce: gov.direct@1" in errors[-1]

@@ -138,3 +138,17 @@ def test_the_command_of_a_trial_class_starts_one_process_per_slot() -> None:
 def test_defaults_spelt_out_are_not_named(raw: dict[str, Any]) -> None:
     assert named(raw) == {}
     assert named(resolve(raw)) == {}
+
+
+@pytest.mark.parametrize("engine", ["auto", "fused", "dual", "microbatch"])
+def test_each_engine_of_a_policy_is_there(engine: str) -> None:
+    raw = {
+        "entrypoint": "model_def:Trial",
+        "searcher": {"name": "single", "metric": "x", "max_length": {"batches": 1}},
+        "governance": {
+            "engine": engine,
+            "sources": [{"name": "web"}],
+            "rules": [{"source": "*", "layers": ".*", "scale": 1.0}],
+        },
+    }
+    assert named(raw) == {"governance": "warning"}

@@ -130,10 +130,10 @@ def say_json(value: Any) -> None:
 
 
 def say_yaml(value: Any) -> None:
-    """Print plain data as YAML."""
-    import yaml
+    """Print plain data as YAML, which a config is read back from as it was."""
+    from detlab.schemas.expconf.raw.dumping import dump_yaml
 
-    say(clean(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), lines=True).rstrip())
+    say(clean(dump_yaml(value), lines=True).rstrip())
 
 
 def json_text(text: str) -> str:

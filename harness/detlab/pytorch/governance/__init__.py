@@ -8,6 +8,8 @@
         governed.backward(losses_of_the_samples)
     governed.step(optimizer)
 
+A loop over `governed.parts(names)` in place of `governed.batch(names)` is one for all engines.
+
 What a policy says and what is refused before training is `detlab.governance`, which needs no torch.
 """
 

@@ -18,8 +18,9 @@ from detlab.pytorch.governance.engines import route
 from detlab.pytorch.governance.gates import ClipNorm, close, couplings
 from detlab.pytorch.governance.guard import GradientGuard, Watch
 from detlab.pytorch.governance.meter import Meter
+from detlab.pytorch.governance.microbatch import SourceBatches, SourceParts
 from detlab.pytorch.governance.preflight import PreflightResult, try_layers
-from detlab.pytorch.governance.router import Router
+from detlab.pytorch.governance.router import Router, misfits, trained_tensors
 from detlab.pytorch.parallel.unwrapping import bare, plain_name
 
 logger = logging.getLogger("detlab.pytorch")
@@ -37,17 +38,7 @@ def parameters_of_models(models: Sequence[Any]) -> list[TrainedParameter]:
     ]
 
 
-def _tensors(models: Sequence[Any]) -> dict[str, Any]:
-    found = {}
-    for index, model in enumerate(models):
-        prefix = f"model_{index}." if len(models) > 1 else ""
-        for name, parameter in bare(model).named_parameters():
-            if parameter.requires_grad:
-                found[prefix + plain_name(name)] = parameter
-    return found
-
-
-class Governed:
+class Governed(SourceBatches):
     """Holds training to a plan; all ranks make one and call the same methods in step.
 
     Args:
@@ -67,9 +58,10 @@ class Governed:
     """What it can hold."""
 
     def __init__(self, plan: Plan, models: Sequence[Any]) -> None:
+        self._wrapped = list(models)
         models = [bare(model) for model in models]
-        parameters = _tensors(models)
-        problems = [*_fits(plan, parameters), *plan.policy.expired(datetime.datetime.now(datetime.UTC).date())]
+        parameters = trained_tensors(models)
+        problems = [*misfits(plan, parameters), *plan.policy.expired(datetime.datetime.now(datetime.UTC).date())]
         levels = {level for row in plan.levels for level in row} - self.levels
         problems += [Refusal("LEVEL", f"the level {level!r} is enforced by a PyTorchTrial alone") for level in levels]
         if problems:
@@ -79,6 +71,7 @@ class Governed:
         self._parameters = parameters
         self._models = models
         self._router = Router(plan, parameters, self._device)
+        self._parts = None
         routed = self._prepare(plan.policy.engine)
         self._isolated = close(models, self._router)
         self.meter = Meter(plan, self._device, routed)
@@ -97,26 +90,18 @@ class Governed:
 
     def _prepare(self, engine: str) -> set[str]:
         """Have layers route gradients; return the names of the parameters whose routed gradients are seen."""
+        if engine == "microbatch":
+            self._parts = SourceParts(self.plan, self._router, self._parameters, self._wrapped, self._models)
+            return set(self._parameters)
         return route(self._models, self._router, self._parameters, engine)
 
     def preflight(self) -> PreflightResult:
         """Try each routed layer on made-up inputs; nothing of the training changes. Before the first batch alone."""
+        if self._parts is not None:
+            return self._parts.scaling.tried()
         return try_layers(self._models, self._router, self._parameters)
 
     # --- batches
-
-    @contextlib.contextmanager
-    def batch(self, sources: Any) -> Iterator[None]:
-        """Surround the forward and backward pass of one batch.
-
-        Args:
-            sources: The source of each sample, in order: names, or numbers of declared sources.
-        """
-        self.begin(sources)
-        try:
-            yield
-        finally:
-            self._router.end()
 
     def begin(self, sources: Any, *, lent: bool = False) -> None:
         """Begin a batch; see `batch`.
@@ -133,14 +118,13 @@ class Governed:
         self._rows = None if sources is None else self._rows_of(sources)
         self._lent = lent
         self._counted = False
-        self._router.begin(None if lent else self._rows, nobody=lent)
-        if self._guard.due(self._batches) and not self._router.compiled:
-            self._router.watch = Watch(self._router, self.meter, first=self._batches == 0)
+        if self._parts is not None:
+            self._begin_parts(self._parts)
+        else:
+            self._router.begin(None if lent else self._rows, nobody=lent)
+            if self._guard.due(self._batches) and not self._router.compiled:
+                self._router.watch = Watch(self._router, self.meter, first=self._batches == 0)
         self._batches += 1
-
-    def end(self) -> None:
-        """End a batch."""
-        self._router.end()
 
     @contextlib.contextmanager
     def serving(self, source: str | None) -> Iterator[None]:
@@ -188,6 +172,8 @@ class Governed:
         if not isinstance(losses, torch.Tensor) or losses.dim() != 1:
             what = f"a tensor of shape {list(losses.shape)}" if isinstance(losses, torch.Tensor) else repr(losses)
             raise GovernanceError.of("SCALAR", f"a policy needs one loss per sample, of shape [batch], not {what}")
+        if self._parts is not None:
+            self._refuse(self._parts.before_backward(stepped=self._stepped))
         rows = self._agreed(source_ids, len(losses))
         if self._router.compiled:
             self._router.watch = None
@@ -200,6 +186,8 @@ class Governed:
             (by or _backward)(losses, seeds, retain_graph)
         finally:
             found = self._guard.end()
+        if self._parts is not None:
+            self._parts.after_backward()
         self._refuse(found)
 
     def _agreed(self, source_ids: Any, count: int) -> list[int]:
@@ -421,17 +409,6 @@ class Governed:
             if one.code not in self._said:
                 self._said.add(one.code)
                 logger.warning("the policy was violated (enforce: audit, training goes on): %s", one)
-
-
-def _fits(plan: Plan, parameters: dict[str, Any]) -> list[Refusal]:
-    expected = {one.name: one.shape for one in plan.parameters}
-    found = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
-    if expected == found:
-        return []
-    odd = next(name for name in (*expected, *found) if expected.get(name) != found.get(name))
-    return [
-        Refusal("POLICY", f"the plan is of another model: {odd} is {expected.get(odd)} there, {found.get(odd)} here")
-    ]
 
 
 def _backward(losses: Any, seeds: Any, retain_graph: bool) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from detlab.governance import GovernanceError, Plan
+from detlab.governance import GovernanceError, Plan, Refusal
+from detlab.pytorch.parallel.unwrapping import bare, plain_name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -154,3 +155,26 @@ class Router:
 def wrong_rows(seen: int, samples: int) -> GovernanceError:
     """Return the error of a layer whose rows are not the samples."""
     return GovernanceError.of("ROWS", f"a governed layer gets {seen} rows, and the batch has {samples} samples")
+
+
+def trained_tensors(models: Sequence[Any]) -> dict[str, Any]:
+    """Return the parameters that are trained by name; those of several models begin with `model_0.`, `model_1.`."""
+    found = {}
+    for index, model in enumerate(models):
+        prefix = f"model_{index}." if len(models) > 1 else ""
+        for name, parameter in bare(model).named_parameters():
+            if parameter.requires_grad:
+                found[prefix + plain_name(name)] = parameter
+    return found
+
+
+def misfits(plan: Plan, parameters: Mapping[str, Any]) -> list[Refusal]:
+    """Return POLICY if a plan is of another model than that with these parameters."""
+    expected = {one.name: one.shape for one in plan.parameters}
+    found = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
+    if expected == found:
+        return []
+    odd = next(name for name in (*expected, *found) if expected.get(name) != found.get(name))
+    return [
+        Refusal("POLICY", f"the plan is of another model: {odd} is {expected.get(odd)} there, {found.get(odd)} here")
+    ]

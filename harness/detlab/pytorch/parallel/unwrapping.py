@@ -46,6 +46,13 @@ def bare(model: torch.nn.Module) -> torch.nn.Module:
             return model
 
 
+def replica_in(model: torch.nn.Module) -> DistributedDataParallel | None:
+    """Return the DDP around the user's module, which `torch.compile` may have compiled; None if there is none."""
+    while not isinstance(model, DistributedDataParallel) and COMPILED in model._modules:
+        model = model._modules[COMPILED]
+    return model if isinstance(model, DistributedDataParallel) else None
+
+
 def model_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return a model's state by the names that its own classes give, without those of DDP and `torch.compile`."""
     return {plain_name(name): value for name, value in bare(model).state_dict().items()}

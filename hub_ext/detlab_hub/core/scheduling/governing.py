@@ -1,13 +1,14 @@
-"""What a pool enforces of policies, as its operator declares it and its agents attest it."""
+"""What a pool enforces of policies, as operators declare and agents attest it, and which mounts need that."""
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from detlab.schemas.wire.governance.capabilities import ENGINES, LEDGER, LEVELS
+from detlab.schemas.wire.governance.capabilities import CAPABILITIES, ENGINES, LEDGER, LEVELS, required_by
 
 TTL = 900.0
 """Seconds for which an attestation counts."""
@@ -52,6 +53,82 @@ class GovernedPool:
     def lacks(self, requires: Iterable[str]) -> list[str]:
         """Return what none of its agents will ever enforce, whatever they attest."""
         return [] if self.enforces is None else sorted(set(requires) - self.enforces)
+
+
+@dataclass(frozen=True)
+class GovernedMounts:
+    """Directories of nodes, and claims of volumes, with data that may be used only where a pool enforces something.
+
+    Attributes:
+        by_place: What is needed, by absolute path or `pvc:NAME`.
+    """
+
+    by_place: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def required_by(self, config: Mapping[str, Any]) -> frozenset[str]:
+        """Return what the pool must enforce in which something of this config runs: by the config, and by its mounts.
+
+        A mount counts if it is such a directory, lies in it, or holds it. Links are not seen from here.
+        """
+        return required_by(config).union(*(self.by_place[place] for place in self.mounted_by(config)))
+
+    def mounted_by(self, config: Mapping[str, Any]) -> list[str]:
+        """Return the places that something of this config mounts."""
+        mounts = list(_mounted(config)) if self.by_place else []
+        return sorted(place for place in self.by_place if any(_meet(place, one) for one in mounts))
+
+
+def _meet(place: str, mount: str) -> bool:
+    if not (place.startswith("/") and mount.startswith("/")):
+        return place == mount
+    longer, shorter = sorted((place.rstrip("/") + "/", mount.rstrip("/") + "/"), key=len, reverse=True)
+    return longer.startswith(shorter)
+
+
+def _mounted(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a config has mounted: `bind_mounts`, devices, volumes of its pods, directories of its storage."""
+    storage = _block(config, "checkpoint_storage")
+    volumes = _blocks(_block(config, "environment", "pod_spec", "spec"), "volumes")
+    hosts = [*_blocks(config, "bind_mounts"), *_blocks(_block(config, "resources"), "devices"), storage]
+    paths = [one.get("host_path") for one in hosts]
+    paths += [storage.get("storage_path"), *(_block(one, "hostPath").get("path") for one in volumes)]
+    for path in paths:
+        if isinstance(path, str) and path.startswith("/"):
+            yield "/" + posixpath.normpath(path).lstrip("/")
+    for one in volumes:
+        if claim := _block(one, "persistentVolumeClaim").get("claimName"):
+            yield f"pvc:{claim}"
+
+
+def _block(config: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    for key in keys:
+        found = config.get(key)
+        config = found if isinstance(found, Mapping) else {}
+    return config
+
+
+def _blocks(config: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    found = config.get(key)
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
+
+
+def read_governed_mounts(said: Mapping[str, Any]) -> tuple[GovernedMounts, list[str]]:
+    """Read `c.DetHub.governed_mounts`; return what is in it, and its errors."""
+    found, errors = dict[str, frozenset[str]](), list[str]()
+    for place, needed in said.items():
+        if place.startswith("/") and ".." not in place.split("/"):
+            name = "/" + posixpath.normpath(place).lstrip("/")
+        elif re.fullmatch(r"pvc:[a-z0-9][a-z0-9.-]{0,252}", place):
+            name = place
+        else:
+            errors.append(f"{place[:200]!r} is neither an absolute path nor pvc:NAME")
+            continue
+        names = needed if isinstance(needed, list | tuple) else ()
+        if not names or not all(one in CAPABILITIES for one in names):
+            errors.append(f"{place[:200]!r} needs a list of what pools must enforce: {', '.join(CAPABILITIES)}")
+            continue
+        found[name] = found.get(name, frozenset()) | frozenset(names)
+    return GovernedMounts(found), errors
 
 
 def read_governance(said: Any) -> GovernedPool:

@@ -21,10 +21,10 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem, ResourcesError
 from detlab.schemas.runtimes import ANY, KNOWN, takes_image
-from detlab.schemas.wire.governance.capabilities import required_by
 from detlab_hub.backends.base import BatchSystem
 from detlab_hub.backends.instances.configuration import largest_growth, like_of
 from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, SchedulerTask, Snapshot, schedule
+from detlab_hub.core.scheduling.governing import GovernedMounts
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.services.admission import instance_records, quotas
 from detlab_hub.services.base.agent_kinds import Present
@@ -61,7 +61,8 @@ class Requirements:
         fixed: Whether it was submitted already, so that its slots can no longer be lowered.
         slots_per_node: Slots of each node of a batch system, if it says so.
         workspace_id: Where it is to lie, for its quota.
-        requires: What the pool must enforce of a policy.
+        requires: What the pool must enforce of a policy, and for what is mounted.
+        mounted: Governed mounts of the cluster that it has.
     """
 
     user: str
@@ -77,10 +78,17 @@ class Requirements:
     slots_per_node: int | None = None
     workspace_id: int | None = None
     requires: frozenset[str] = frozenset()
+    mounted: tuple[str, ...] = ()
 
 
 def of_trial(
-    user: str, groups: Collection[str], config: Mapping[str, Any], what: str, workspace_id: int | None = None
+    user: str,
+    groups: Collection[str],
+    config: Mapping[str, Any],
+    what: str,
+    workspace_id: int | None = None,
+    *,
+    mounts: GovernedMounts,
 ) -> Requirements:
     """Return the requirements of each trial of an experiment."""
     return Requirements(
@@ -92,15 +100,22 @@ def of_trial(
         groups=frozenset(groups),
         what=what,
         where="resources.slots_per_trial",
-        single_node=is_single_node(False, request_fields(config)["constraints"]),
+        single_node=is_single_node(False, request_fields(config, mounts)["constraints"]),
         slots_per_node=(config.get("slurm") or {}).get("slots_per_node"),
         workspace_id=workspace_id,
-        requires=required_by(config),
+        requires=mounts.required_by(config),
+        mounted=tuple(mounts.mounted_by(config)),
     )
 
 
 def of_task(
-    user: str, groups: Collection[str], config: Mapping[str, Any], what: str, workspace_id: int | None = None
+    user: str,
+    groups: Collection[str],
+    config: Mapping[str, Any],
+    what: str,
+    workspace_id: int | None = None,
+    *,
+    mounts: GovernedMounts,
 ) -> Requirements:
     """Return the requirements of a user task."""
     resources = config.get("resources") or {}
@@ -112,10 +127,11 @@ def of_task(
         resources=resources,
         groups=frozenset(groups),
         what=what,
-        single_node=is_single_node(True, request_fields(config)["constraints"]),
+        single_node=is_single_node(True, request_fields(config, mounts)["constraints"]),
         slots_per_node=(config.get("slurm") or {}).get("slots_per_node"),
         workspace_id=workspace_id,
-        requires=required_by(config),
+        requires=mounts.required_by(config),
+        mounted=tuple(mounts.mounted_by(config)),
     )
 
 
@@ -155,6 +171,8 @@ def _unenforced(required: Requirements, pool: PoolConfig) -> list[Problem]:
     if not missing:
         return []
     said = f"pool {pool.name} does not enforce {', '.join(missing)}: {required.what} waits there"
+    if required.mounted:
+        said += f"; {', '.join(required.mounted)}, which it mounts, may be used only where pools enforce more"
     return [Problem(WHERE, said, "choose another pool: det pool list shows what each enforces", "warning")]
 
 
@@ -279,7 +297,7 @@ def _impossible(candidates: Candidates, required: Requirements, pool: PoolConfig
 
 
 def _alone_on(agents: Sequence[Agent], required: Requirements, pool: PoolConfig) -> Reason | None:
-    asked = request_fields({"resources": required.resources})
+    asked = request_fields({"resources": required.resources}, GovernedMounts())
     task = SchedulerTask(
         "it",
         required.what,

@@ -11,6 +11,7 @@ from detlab.errors import Conflict
 from detlab.launch.host.identity import DEFAULT_RANGE
 from detlab.schemas.storage_types import StorageHolder
 from detlab_hub.core.scheduling import Pools
+from detlab_hub.core.scheduling.governing import GovernedMounts
 from detlab_hub.services.base.limits.model import PerUserLimits
 from detlab_hub.services.base.server_certificates import ServerAuthority
 
@@ -198,6 +199,8 @@ class Settings:
     """The image, by kind of slot (cpu, cuda, rocm), of tasks that name none; empty: Determined's names."""
     task_container_defaults: Mapping[str, Any] = field(default_factory=dict)
     """What the cluster lays under the configs of all tasks, as a part of a config."""
+    governed_mounts: GovernedMounts = field(default_factory=GovernedMounts)
+    """What pools must enforce for data that lies on their nodes."""
     uids: UidPolicy = field(default_factory=UidPolicy)
     """Under which uids tasks run."""
     agent_nodes_limit: int = 10_000

@@ -175,7 +175,8 @@ class Experiments(Service):
         config = prepared.config
         if config.get("unmanaged"):
             return []
-        required = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment", place)
+        mounts, what = self._context.settings.governed_mounts, "a trial of this experiment"
+        required = feasibility.of_trial(caller.name, caller.groups, config, what, place, mounts=mounts)
         found = await feasibility.check(self._context, required)
         if any(one.path == "searcher.max_concurrent_trials" for one in prepared.warnings):
             return found  # said already, whatever the pool has
@@ -196,7 +197,8 @@ class Experiments(Service):
             pool = queue_fields(context.settings, config, slots, caller)["resource_pool"]
             return ForecastView(pool=pool, reason=why_waiting.halted_code(context.halted), detail=context.halted)
         now, nodes, refusals = context.clock(), context.backend.nodes(context.clock()), dict(context.refusals)
-        fields, asked = queue_fields(context.settings, config, slots, caller), request_fields(config)
+        fields = queue_fields(context.settings, config, slots, caller)
+        asked = request_fields(config, context.settings.governed_mounts)
         job = Job("this experiment", fields["priority"], fields["weight"] or 1.0, fields["max_slots"], submitted=now)
         task = SchedulerTask(
             "this trial",

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from detlab.errors import ConfigError, Problem
-from detlab.schemas.wire.governance.capabilities import required_by
 from detlab_hub.core.scheduling import PoolConfig
+from detlab_hub.core.scheduling.governing import GovernedMounts
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.limits.checks import check_priority
 from detlab_hub.services.base.settings import Settings
@@ -59,15 +59,20 @@ def queue_fields(settings: Settings, config: Mapping[str, Any], slots: int, owne
     }
 
 
-def request_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of an allocation that say where it may run, with which resources, and for how long at most."""
+def request_fields(config: Mapping[str, Any], mounts: GovernedMounts) -> dict[str, Any]:
+    """Return the columns of an allocation that say where it may run, with which resources, and for how long at most.
+
+    Args:
+        config: Of what runs.
+        mounts: Those of the cluster that a pool must be fit for.
+    """
     resources = config.get("resources") or {}
     wanted = {key: value for key, value in (resources.get("constraints") or {}).items() if value}
     if resources.get("is_single_node"):
         wanted[SINGLE_NODE] = True
     elif "slots_per_trial" not in resources and resources.get("is_single_node") is False:
         wanted[SEVERAL_NODES] = True
-    if requires := required_by(config):
+    if requires := mounts.required_by(config):
         wanted["requires"] = sorted(requires)
     return {"constraints": wanted or None, "max_time": resources.get("max_time"), **demands(resources)}
 

@@ -67,7 +67,7 @@ def _request_allocation(unit: UnitOfWork, row: TaskRow, run: int) -> None:
         runtime=ANY if row.source.get(TaskNote.HOLD) else row.config.get("runtime") or unit.settings.default_runtime,
         priority=row.priority,
         requested_at=unit.now,
-        **request_fields(row.config),
+        **request_fields(row.config, unit.settings.governed_mounts),
     )
     unit.session.add(request)
     unit.session.flush()

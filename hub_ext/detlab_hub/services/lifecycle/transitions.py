@@ -191,7 +191,7 @@ def _request_allocation(unit: UnitOfWork, experiment: ExperimentRow, row: TrialR
         slots_needed=slots_per_trial(experiment.config),
         priority=experiment.priority,
         requested_at=unit.now,
-        **request_fields(experiment.config),
+        **request_fields(experiment.config, unit.settings.governed_mounts),
     )
     insert_row(unit.session, request)
     unit.changed_cluster()

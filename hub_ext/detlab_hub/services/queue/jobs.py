@@ -28,6 +28,7 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.configs.rules import rules_of
 from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.base.limits.checks import check_priority
+from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.placement import snapshots
 from detlab_hub.services.placement.active_rows import experiment_name
@@ -221,9 +222,7 @@ class Jobs(Service):
         def read(s: Session) -> feasibility.Requirements | None:
             row = _owned(s, caller, job_id)
             _check_lives(row)
-            return (
-                None if row.resource_pool == pool else _requirements(row, pool, self._context.settings.default_runtime)
-            )
+            return None if row.resource_pool == pool else _requirements(row, pool, self._context.settings)
 
         required = await self._context.read(read)
         if required is not None:
@@ -330,15 +329,15 @@ def _check_lives(row: ExperimentRow | TaskRow) -> None:
         raise Conflict(f"{_words(row)} has ended")
 
 
-def _requirements(row: ExperimentRow | TaskRow, pool: str, runtime: str) -> feasibility.Requirements:
+def _requirements(row: ExperimentRow | TaskRow, pool: str, settings: Settings) -> feasibility.Requirements:
     """Return the requirements of an existing job in another pool."""
-    config = {**row.config, "runtime": row.config.get("runtime") or runtime}
+    config = {**row.config, "runtime": row.config.get("runtime") or settings.default_runtime}
+    what, mounts = f"task {row.id}", settings.governed_mounts
     if isinstance(row, ExperimentRow):
-        required = feasibility.of_trial(
-            row.owner, row.owner_groups, config, f"a trial of experiment {row.id}", row.workspace_id
-        )
+        what = f"a trial of experiment {row.id}"
+        required = feasibility.of_trial(row.owner, row.owner_groups, config, what, row.workspace_id, mounts=mounts)
     else:
-        required = feasibility.of_task(row.owner, row.owner_groups, config, f"task {row.id}", row.workspace_id)
+        required = feasibility.of_task(row.owner, row.owner_groups, config, what, row.workspace_id, mounts=mounts)
     resources = {**required.resources, "resource_pool": pool, "max_slots": row.max_slots}
     return replace(required, resources=resources, what=f"{required.what} in the pool {pool}", fixed=True)
 

@@ -91,7 +91,8 @@ class Withdrawals(Service):
         return await self._context.write(change)
 
     async def undo(self, caller: Caller, wanted: RestoreSource) -> WithdrawnSourceView:
-        """Take a withdrawal back; what it has paused stays so until its owners go on with it. Return what it was.
+        """Take a withdrawal back; what it has paused stays so until its owners, who are told, go on with it. Return
+        what it was.
 
         Raises:
             Conflict: The workspace is somebody's personal one.
@@ -114,7 +115,10 @@ class Withdrawals(Service):
                 if (one.source, one.manifest) == (wanted.source, wanted.manifest)
             ]
             s.delete(row)
+            s.flush()
             audit.note(unit, caller, Action.SOURCE_RESTORE, _subject(place, was.source), wanted.reason)
+            _tell_restored(unit, place, was, person(caller).name)
+            finish_turn(unit)
             return WithdrawnSourceView(**dataclasses.asdict(was))
 
         return await self._context.write(change)
@@ -154,14 +158,42 @@ def _pause(unit: UnitOfWork, place: int, one: Withdrawal) -> list[int]:
         unit.changed_experiment(number)
         owners[row.owner].append(number)
     for owner, numbers in owners.items():
-        names = ", ".join(map(str, numbers[:_NAMED])) + (" …" if len(numbers) > _NAMED else "")
-        what = f"experiment {names}" if len(numbers) == 1 else f"experiments {names}"
-        text = f"Paused, with what was saved: {what}. {REFUSALS['REVOKED'][:1].upper()}{REFUSALS['REVOKED'][1:]}"
+        hint = f"{REFUSALS['REVOKED'][:1].upper()}{REFUSALS['REVOKED'][1:]}"
+        text = f"Paused, with what was saved: {_named(numbers)}. {hint}"
         said = Said("alert", f"the source {one.source!r} {one.said}"[:200], text, "warn", numbers[0])
         tell(unit, owner, f"withdrawal {place}", said, most=_MOST_TOLD)
     paused = [number for numbers in owners.values() for number in numbers]
     _log.info("the source %r is withdrawn: %d experiments paused", one.source, len(paused))
     return sorted(paused)
+
+
+def _tell_restored(unit: UnitOfWork, place: int, one: Withdrawal, by: str) -> None:
+    """Say of what a withdrawal has paused that it can go on, and tell the owners; another may still keep it paused."""
+    s, left, only = unit.session, WithdrawnSources(unit.session), WithdrawnSources(unit.session)
+    only.by_place = {place: [one]}
+    owners: dict[str, list[int]] = defaultdict(list)
+    for number in withdrawn.active(s, place, ExperimentState.PAUSED.value):
+        row = unit.experiment(number)
+        others = without_pause(row.warnings)
+        if len(others) == len(row.warnings) or not only.of_training(s, row.config, row.workspace_id):
+            continue
+        still = left.of_training(s, row.config, row.workspace_id)
+        if still:
+            said = still[0][1].message
+        else:
+            said = f"{one.source!r}, and {by} has since taken that back; det experiment activate {number}"
+            owners[row.owner].append(number)
+        row.warnings = [*others, PAUSED + said]
+        unit.changed_experiment(number)
+    for owner, numbers in owners.items():
+        text = f"It can go on: {_named(numbers)}." if len(numbers) == 1 else f"They can go on: {_named(numbers)}."
+        title = f"{by} has taken back the withdrawal of the source {one.source!r}"[:200]
+        tell(unit, owner, f"withdrawal {place}", Said("alert", title, text, "info", numbers[0]), most=_MOST_TOLD)
+
+
+def _named(numbers: list[int]) -> str:
+    names = ", ".join(map(str, numbers[:_NAMED])) + (" …" if len(numbers) > _NAMED else "")
+    return f"experiment {names}" if len(numbers) == 1 else f"experiments {names}"
 
 
 # --- the registry

@@ -122,5 +122,8 @@ async def feasible(
         ConfigError: None could ever run its image.
     """
     what = f"this {kind.value.replace('_', ' ')}"
-    required = feasibility.of_task(caller.name, caller.groups, prepared.config, what, prepared.workspace_id)
+    mounts = context.settings.governed_mounts
+    required = feasibility.of_task(
+        caller.name, caller.groups, prepared.config, what, prepared.workspace_id, mounts=mounts
+    )
     return [ProblemView.model_validate(problem.to_dict()) for problem in await feasibility.check(context, required)]

@@ -41,6 +41,16 @@ export function zoneNames(): string[] {
   return names.includes('UTC') ? names : ['UTC', ...names];
 }
 
+/** Whether this browser can tell the time in a zone: it knows more names than it lists, as those that were changed. */
+export function knowsZone(zone: Zone): boolean {
+  try {
+    formatOf(zone);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 const formats = new Map<Zone, Intl.DateTimeFormat>();
 
 function formatOf(zone: Zone): Intl.DateTimeFormat {

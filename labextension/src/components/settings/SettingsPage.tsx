@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { UserSettings } from '../../state/wire';
 import { View } from '../admin/parts';
 import { ErrorBanner, formatTime, Loading, useLoaded } from '../common';
-import { chooseZone, LOCAL, useZone, zoneNames, type Zone } from '../common/zone';
+import { chooseZone, knowsZone, LOCAL, useZone, zoneNames, type Zone } from '../common/zone';
 import { PATH, useSaveSettings } from './own';
 
 type Theme = UserSettings['theme'];
@@ -61,10 +61,13 @@ function Times(): ReactElement {
   };
   const typed = (value: string): void => {
     setText(value);
-    const found = names.find(name => name.toLowerCase() === value.trim().toLowerCase());
+    const wanted = value.trim();
+    const found = names.find(name => name.toLowerCase() === wanted.toLowerCase())
+      ?? (wanted.includes('/') && knowsZone(wanted) ? wanted : undefined);
     if (found) take(found);
   };
-  const unknown = text.trim() !== '' && !names.some(name => name.toLowerCase().startsWith(text.trim().toLowerCase()));
+  const begun = text.trim();
+  const unknown = begun !== '' && !names.some(name => name.toLowerCase().startsWith(begun.toLowerCase())) && !knowsZone(begun);
   return (
     <Choice
       legend="Times" name="zone" choices={ZONES} chosen={asked ? 'other' : zone} onChoose={choose}

@@ -51,6 +51,19 @@ describe('what the master has', () => {
     expect(zoneNow()).toBe('Asia/Tokyo');
   });
 
+  it('takes the other name of a zone, which browsers do not list, and says which it does not know', async () => {
+    const { api } = show(<SettingsPage />, { overview: overview(), 'me/settings': settings(), 'POST me/settings': settings() });
+    await userEvent.click(await screen.findByRole('radio', { name: 'Another time zone' }));
+    for (const name of ['Asia/Kathmandu', 'Asia/Katmandu', 'Europe/Kyiv', 'Europe/Kiev']) {
+      await userEvent.clear(screen.getByRole('combobox', { name: 'Time zone' }));
+      await userEvent.type(screen.getByRole('combobox', { name: 'Time zone' }), name);
+      await waitFor(() => expect(api.bodies.at(-1)).toEqual({ time_zone: name }));
+      expect(screen.queryByText(/knows no such time zone/)).toBeNull();
+    }
+    await userEvent.type(screen.getByRole('combobox', { name: 'Time zone' }), 'x');
+    expect(screen.getByText(/knows no such time zone/)).toBeTruthy();
+  });
+
   it('is changed by the page, and a refusal takes a tick back', async () => {
     const { api } = show(<SettingsPage />, { overview: overview(), 'me/settings': settings(), 'POST me/settings': settings() });
     await userEvent.click(await screen.findByRole('checkbox', { name: /New alerts/ }));

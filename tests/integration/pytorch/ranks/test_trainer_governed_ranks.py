@@ -296,3 +296,191 @@ def test_the_first_rank_records_the_profile_that_one_process_would(ranks, compil
     assert probe is not None
     assert first == probe.profile(network()).model_dump(mode="json")
     assert second is None
+
+
+# --- the engine `microbatch`
+
+
+class Normed(nn.Module):
+    """The network with batch norm, for the engine `microbatch`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        inner = network()
+        self.body, self.norm, self.head = inner[0], nn.BatchNorm1d(6).double(), inner[3]
+        self.for_web = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last()(self.norm(self.body(x)).tanh())
+
+    def last(self) -> nn.Module:
+        return self.head
+
+
+class TwoHeads(Normed):
+    """With a head of its own for `web`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = nn.Linear(6, 3).double()
+
+    def last(self) -> nn.Module:
+        return self.own if self.for_web else self.head
+
+
+KINDS = {kind.__name__: kind for kind in (Normed, TwoHeads)}
+PARTED = {
+    "engine": "microbatch",
+    "rules": [
+        {"source": "*", "layers": ".*", "scale": 1.0},
+        {"source": "web", "layers": "body|norm", "scale": 0.0},
+        {"source": "partner", "layers": "head", "scale": 0.5},
+    ],
+}
+WIDE = (["trusted", "web", "web", "trusted", "partner", "partner"], ["web"] * 3)
+"""The first rank has three sources, the second one."""
+TWO = (["web", "trusted"] * 2, ["partner"] * 2 + ["trusted"] * 3)
+
+
+def on_rank_parts(
+    make_context: Any,
+    groups: Any,
+    aggregation: int = 1,
+    policy: Any = None,
+    passes: int = 1,
+    lent: bool = False,
+    kind: str = "Normed",
+) -> Any:
+    from detlab.governance.sources import parts_of
+    from detlab.pytorch.source_step import SourceStep
+
+    block = {**POLICY, **PARTED, **(policy or {})}
+    context = make_context(exp_conf={"governance": block}, aggregation_frequency=aggregation)
+    rank = context.distributed.rank
+    if kind == "TwoHeads":
+        context.experimental.find_unused_parameters()
+    model = context.wrap_model(KINDS[kind]())
+    optimizer = context.wrap_optimizer(
+        torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9), backward_passes_per_step=passes
+    )
+    context._check_ready()
+
+    class Trial:
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+            getattr(model, "module", model).for_web = context.current_sources()[:1] == ["web"]
+            losses = losses_of(model, *batch)
+            context.backward(losses)
+            context.step_optimizer(optimizer)
+            return {"loss": losses.mean()}
+
+    step = SourceStep(Trial(), context)
+    for index in range(STEPS):
+        lends = lent and rank == 1
+        names, x, y = part(index, 0 if lends else rank, groups)
+        context._source_of = names.__getitem__
+        parts = [list(one.places) for one in parts_of([NAMES.index(name) for name in names])]
+        context._begin_batch(index, 0, index == 0, False, [] if lends else list(range(len(names))))
+        step.train_batch([(x[places], y[places]) for places in parts], 0, index)
+        context._end_batch(None)
+    metrics = context._governance_metrics()
+    context._eval()
+    bare = getattr(model, "module", model)
+    return flat(bare), metrics, [one.tolist() for one in bare.buffers()]
+
+
+def parts_by_hand(
+    groups: Any, aggregation: int = 1, per_layer: bool = False, kind: str = "Normed"
+) -> tuple[list[float], list[Any]]:
+    """Return weights and the first rank's buffers, after training in one process."""
+    models = [KINDS[kind](), KINDS[kind]()]
+    model = models[0]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    parameters = list(model.parameters())
+    names_of = [name for name, _ in model.named_parameters()]
+    scales = {
+        "trusted": [1.0] * len(names_of),
+        "web": [0.0 if name.startswith(("body", "norm")) else 1.0 for name in names_of],
+        "partner": [0.5 if name.startswith("head") else 1.0 for name in names_of],
+    }
+    for start in range(0, STEPS, aggregation):
+        total, factors, count = [torch.zeros_like(one) for one in parameters], [0.0] * len(parameters), 0
+        for index in range(start, start + aggregation):
+            for rank in range(2):
+                models[1].load_state_dict(model.state_dict())
+                names, x, y = part(index, rank, groups)
+                for name in NAMES:
+                    mine = [at for at, one in enumerate(names) if one == name]
+                    if not mine:
+                        continue
+                    own = model if rank == 0 and name != "web" else models[1]  # else statistics stay as they are
+                    own.for_web = name == "web"
+                    loss = losses_of(own, x[mine], y[mine]).sum()
+                    for place, one in enumerate(torch.autograd.grad(loss, list(own.parameters()), allow_unused=True)):
+                        total[place] += 0.0 if one is None else scales[name][place] * one
+                        factors[place] += scales[name][place] * len(mine)
+                    count += len(mine)
+        for place, parameter in enumerate(parameters):
+            parameter.grad = total[place] / ((factors[place] or 1.0) if per_layer else count)
+        optimizer.step()
+    return flat(model), [one.tolist() for one in model.buffers()]
+
+
+def near_parts(found: Any, expected: tuple[list[float], list[Any]]) -> float:
+    (first, _, own), (second, _, other) = found
+    assert first == second
+    assert own == other, "in an evaluation all ranks have the statistics of the first"
+    assert own[2] == expected[1][2]
+    numbers = [*first, *own[0], *own[1]]
+    return max(abs(a - b) for a, b in zip(numbers, [*expected[0], *expected[1][0], *expected[1][1]], strict=True))
+
+
+@pytest.mark.parametrize("groups", [WIDE, TWO], ids=["three sources and one", "two and two"])
+@pytest.mark.parametrize("aggregation", [1, 2])
+def test_t4_ranks_with_other_sources_and_other_numbers_of_parts_are_one_process(ranks, groups, aggregation):
+    found = ranks.run("on_rank_parts", groups, aggregation)
+    assert near_parts(found, parts_by_hand(groups, aggregation)) <= 1e-12
+
+
+def test_t4_parts_may_be_divided_by_the_factors_of_their_samples(ranks):
+    found = ranks.run("on_rank_parts", WIDE, 1, {"normalize": "per_layer"})
+    assert near_parts(found, parts_by_hand(WIDE, per_layer=True)) <= 1e-12
+
+
+def test_t4_parts_whose_gradients_are_exchanged_at_the_step_weigh_alike(ranks):
+    found = ranks.run("on_rank_parts", WIDE, 1, None, 2)
+    assert near_parts(found, parts_by_hand(WIDE)) <= 1e-12
+
+
+def test_a_rank_that_lends_its_hands_runs_one_part_and_gives_nothing(ranks):
+    found = ranks.run("on_rank_parts", WIDE, 1, None, 1, True)
+    assert near_parts(found, parts_by_hand((WIDE[0], []))) <= 1e-12
+    assert found[0][1]["gov/share"] == {"trusted": 2 / 6, "web": 2 / 6, "partner": 2 / 6}
+
+
+def test_t4_what_one_source_alone_uses_does_not_drift_apart(ranks):
+    groups = (["web"] * 2 + ["partner"] * 2, ["web"] * 3 + ["partner"] * 2)  # the last part has another head
+    found = ranks.run("on_rank_parts", groups, 1, None, 1, False, "TwoHeads")
+    assert near_parts(found, parts_by_hand(groups, kind="TwoHeads")) <= 1e-12
+
+
+def on_rank_own_loop(make_context: Any, groups: Any) -> Any:
+    from detlab.governance import Policy, compile_policy
+    from detlab.pytorch.governance import Governed, parameters_of_models
+
+    rank = torch.distributed.get_rank()
+    model = nn.parallel.DistributedDataParallel(Normed())
+    plan = compile_policy(Policy.of({**POLICY, **PARTED}), parameters_of_models([model]))
+    governed = Governed(plan, [model])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    for index in range(STEPS):
+        names, x, y = part(index, rank, groups)
+        for rows in governed.parts(names):
+            governed.backward(losses_of(model, x[rows], y[rows]))
+        governed.step(optimizer)
+    return flat(model)
+
+
+def test_t4_a_loop_of_ones_own_with_ddp_exchanges_gradients_once_for_each_batch(ranks):
+    first, second = ranks.run("on_rank_own_loop", WIDE)
+    assert first == second
+    assert max(abs(a - b) for a, b in zip(first, parts_by_hand(WIDE)[0], strict=True)) <= 1e-12

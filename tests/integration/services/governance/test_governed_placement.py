@@ -12,14 +12,25 @@ from services_scripted import ALICE, ROOT, Op, ScriptedAgent, World, config
 
 from detlab.errors import Conflict, Unavailable
 from detlab.governance.attestation import attest, key_of, mac_of
-from detlab.schemas.wire import CreateExperiment, Heartbeat, Launch, MasterMessage, NodeHello, Welcome
+from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
+from detlab.schemas.wire import (
+    CreateExperiment,
+    Heartbeat,
+    Launch,
+    MasterMessage,
+    NodeHello,
+    Welcome,
+)
 from detlab.schemas.wire.governance.attestation import Attestation
 from detlab_hub.core.scheduling import read_pools
+from detlab_hub.core.scheduling.governing import read_governed_mounts
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.base.audit import Audit
-from detlab_hub.services.base.callers import AgentCaller
+from detlab_hub.services.base.callers import AgentCaller, HubCaller
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.governance.reading import EvidenceReading
+from detlab_hub.services.usertasks.spawns import Spawns
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.queries import tokens
 
 TTL = 60.0
@@ -280,3 +291,31 @@ async def test_a_task_may_ask_for_the_same_as_a_trial(make_world):
     await world.add_agent()
     await world.submit(config(resources={"slots_per_trial": 1, "requires": ["gov.ledger@1", "gov.direct@1"]}))
     assert "no agent enforces gov.direct@1" in await waiting(world)
+
+
+MOUNT = {"bind_mounts": [{"host_path": "/srv/patients/2024", "container_path": "/data"}]}
+
+
+async def test_whatever_mounts_governed_data_waits_for_a_pool_that_enforces_what_it_needs(make_world):
+    mounts, _ = read_governed_mounts({"/srv/patients": ["gov.ledger@1"]})
+    world = await make_world(idle, pools=declared(levels=["isolated"], signing=False), governed_mounts=mounts)
+    agent = await world.add_agent()
+    reply = await world.services[Experiments].create(ALICE, CreateExperiment(config=config(**MOUNT)))
+    (warning,) = [one for one in reply.warnings if "does not enforce" in one.message]
+    assert (
+        "does not enforce gov.ledger@1: a trial of this experiment waits there; /srv/patients, which" in warning.message
+    )
+    command = CreateTask(kind=TaskKind.COMMAND, config={**MOUNT, "entrypoint": ["true"], "resources": {"slots": 0}})
+    made = await world.services[UserTasks].create(ALICE, command)
+    assert any("gov.ledger@1" in one.message for one in made.warnings)
+    for kind in (TaskKind.NOTEBOOK, TaskKind.SHELL):
+        spawn = SpawnRequest(owner="alice", server_name=kind.value, key=kind.value * 8, kind=kind, config=MOUNT)
+        await world.services[Spawns].post(HubCaller(), spawn)
+    await world.steps(3)
+    assert agent.tasks == {}
+    reasons = world.services.context.pending_reasons.values()
+    assert [one for one in reasons if "no agent enforces gov.ledger@1" not in one] == []
+    assert len(list(reasons)) == 4
+    await world.submit(config(bind_mounts=[{"host_path": "/srv/public", "container_path": "/data"}]))
+    await world.steps(3)
+    assert len(agent.tasks) == 1

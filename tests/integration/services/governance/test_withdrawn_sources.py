@@ -15,6 +15,7 @@ from detlab.schemas.wire.continuing import ContinueExperiment
 from detlab.schemas.wire.governance.evidence import RestoreSource, WithdrawSource
 from detlab.schemas.wire.projects import MoveExperiment
 from detlab.schemas.wire.registry import CreateModel, CreateVersion, MoveLabel
+from detlab_hub.services.alerts.alerts import Alerts
 from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.experiments.continuing import Continuing
 from detlab_hub.services.experiments.experiments import Experiments
@@ -111,7 +112,12 @@ async def test_it_goes_on_once_that_is_undone_and_both_are_audited(make_world):
     number, service = await experiment_of(trial), trial.world.services[Experiments]
     await withdraw(trial.world)
     assert (await undo(trial.world)).source == "web"
-    assert (await service.get(ALICE, number)).state == "PAUSED"
+    view = await service.get(ALICE, number)
+    assert view.state == "PAUSED"
+    assert view.warnings == [
+        f"paused: a source was withdrawn: 'web', and {ROOT.name} has since taken that back; "
+        f"det experiment activate {number}"
+    ]
     view = await service.activate(ALICE, number)
     assert (view.state, view.warnings) == ("ACTIVE", [])
     with pytest.raises(NotFound, match="is not withdrawn in the cluster"):
@@ -122,6 +128,28 @@ async def test_it_goes_on_once_that_is_undone_and_both_are_audited(make_world):
         ("source.withdraw", "source web", ROOT.name),
     ]
     assert page.items[1].detail == "a takedown; any manifest; paused 1 experiments"
+
+
+async def test_owners_are_told_that_it_was_undone_unless_another_withdrawal_still_holds(make_world):
+    trial = await governed_trial(make_world)
+    world, number = trial.world, await experiment_of(trial)
+    await withdraw(world)
+    await withdraw(world, manifest="", source="trusted")
+
+    async def told() -> list[str]:
+        return [one.title for one in (await world.services[Alerts].list(ALICE)).items]
+
+    async def said() -> str:
+        (one,) = (await world.services[Experiments].get(ALICE, number)).warnings
+        return one
+
+    before = await told()
+    await undo(world, "web")
+    assert "the source 'trusted' was withdrawn" in await said()
+    assert await told() == before
+    await undo(world, "trusted")
+    assert "'trusted', and " in await said()
+    assert set(await told()) - set(before) == {f"{ROOT.name} has taken back the withdrawal of the source 'trusted'"}
 
 
 async def test_versions_that_hold_it_are_listed_and_marked_and_get_no_label(make_world):

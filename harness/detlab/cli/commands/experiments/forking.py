@@ -125,9 +125,9 @@ def _edited(config: dict[str, Any]) -> dict[str, Any]:
         click.Abort: The editor was left without saving.
         ConfigError: What was written is no YAML.
     """
-    import yaml  # which most commands do without
+    from detlab.schemas.expconf.raw.dumping import dump_yaml  # its library is not for most commands
 
-    text = click.edit(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), extension=".yaml")
+    text = click.edit(dump_yaml(config), extension=".yaml")
     if text is None:
         note("Nothing was saved, so that nothing is submitted.")
         raise click.Abort

@@ -174,8 +174,10 @@ class GovernanceConfig(Block):
     )
     engine: Literal["auto", "fused", "dual", "microbatch"] = Field(
         "auto",
-        description="How gradients are routed: inside the backward pass of known layers (fused), or by a second forward"
-        " pass of a layer (dual); auto takes fused where it can. `microbatch` is not there yet.",
+        description="How gradients are routed: inside the backward pass of known layers (fused), by a second forward"
+        " pass of a layer (dual), or by a forward and backward pass for each source of a batch (microbatch), which"
+        " takes any layer and changes the statistics of batch norm. auto takes fused where it can, else dual, never"
+        " microbatch.",
     )
     sources: Annotated[list[GovernedSource], Field(min_length=1)] = Field(description="All sources.")
     depth: dict[str, list[FilledText]] = Field(
@@ -190,7 +192,9 @@ class GovernanceConfig(Block):
         description="Divide gradients by all samples of a step, or for each parameter by the sum of their scales.",
     )
     coupling: Literal["forbid"] = Field(
-        "forbid", description="Layers and losses that mix the samples of a batch, such as batch norm, are refused."
+        "forbid",
+        description="Layers and losses that mix samples of several sources are refused: with `engine: microbatch` those"
+        " of a batch that are of one source may be mixed, as batch norm does.",
     )
     clip: Literal["per_group", "global"] = Field(
         "per_group", description="Whether gradients are clipped apart for each set of parameters with the same scales."

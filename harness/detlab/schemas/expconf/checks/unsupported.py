@@ -142,8 +142,6 @@ def _governance(config: ExperimentConfig) -> Iterator[Problem]:
             "divide both by the number of trials, or search on other data",
             "warning",
         )
-    if policy.engine == "microbatch":
-        yield Problem("governance.engine", "`microbatch` is not there yet", "write auto")
     yield Problem(
         "governance",
         "is enforced by PyTorchTrial, and by code that uses detlab.pytorch.governance; the master does not see whether"

@@ -13,8 +13,8 @@ LEVELS = {"direct": "gov.direct@1", "isolated": "gov.isolated@1", "dp": "gov.dp@
 ENGINES = {"fused": "gov.fused@1", "dual": "gov.dual@1", "microbatch": "gov.microbatch@1"}
 LEDGER = "gov.ledger@1"
 CAPABILITIES = (*LEVELS.values(), *ENGINES.values(), LEDGER)
-"""All that a config may require; no detlab enforces some of them yet."""
-ENFORCED = frozenset({LEVELS["direct"], LEVELS["isolated"], ENGINES["fused"], ENGINES["dual"], LEDGER})
+"""All that a config may require."""
+ENFORCED = frozenset({LEVELS["direct"], LEVELS["isolated"], *ENGINES.values(), LEDGER})
 """What this detlab enforces where it runs; the level `dp` too where Opacus is installed, which each agent attests."""
 CAPABILITY = re.compile(r"gov\.[a-z]{1,30}@[0-9]{1,3}")
 
