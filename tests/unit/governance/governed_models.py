@@ -62,6 +62,11 @@ def rule(source: str, layers: str, scale: float) -> dict[str, Any]:
     return {"source": source, "layers": layers, "scale": scale}
 
 
+LAYERS = ("embed", "conv", "group", "mid", "norm", "head", r"mid\.bias", r"norm\.weight")
+SCALES = (0.0, 0.25, 0.3, 1.0, 2.0)
+CLOSED = (rule("web", "embed|conv|group|norm", 0.0), rule("partner", r"mid|head\.bias", 0.0))
+
+
 def governed_gradients(
     model: Any, plan: Plan, batch: tuple[torch.Tensor, torch.Tensor], names: Sequence[str]
 ) -> tuple[dict[str, torch.Tensor], Governed]:

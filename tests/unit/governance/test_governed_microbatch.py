@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 import torch
 from governed_models import (
+    CLOSED,
+    LAYERS,
+    SCALES,
     SOURCES,
     Mixed,
     batch_of,
@@ -30,9 +33,6 @@ from detlab.governance.sources import BatchPart, SamplesBySource, combine, parts
 from detlab.pytorch.governance import ClipNorm, Governed, microbatch, parameters_of_models
 from detlab.pytorch.source_step import CollateEach, mean_of_parts
 
-LAYERS = ("embed", "conv", "group", "mid", "norm", "head", r"mid\.bias", r"norm\.weight")
-SCALES = (0.0, 0.25, 0.3, 1.0, 2.0)
-CLOSED = (rule("web", "embed|conv|group|norm", 0.0), rule("partner", r"mid|head\.bias", 0.0))
 NAMES = ["web", "trusted", "partner", "web", "trusted"]
 
 

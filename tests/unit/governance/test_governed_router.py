@@ -8,6 +8,9 @@ import random
 import pytest
 import torch
 from governed_models import (
+    CLOSED,
+    LAYERS,
+    SCALES,
     SOURCES,
     Mixed,
     batch_of,
@@ -24,10 +27,6 @@ from torch import nn
 
 from detlab.governance import GovernanceError
 from detlab.pytorch.governance import Governed
-
-LAYERS = ("embed", "conv", "group", "mid", "norm", "head", r"mid\.bias", r"norm\.weight")
-SCALES = (0.0, 0.25, 0.3, 1.0, 2.0)
-CLOSED = (rule("web", "embed|conv|group|norm", 0.0), rule("partner", r"mid|head\.bias", 0.0))
 
 
 @pytest.fixture(autouse=True)

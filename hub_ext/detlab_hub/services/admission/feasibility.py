@@ -91,21 +91,8 @@ def of_trial(
     mounts: GovernedMounts,
 ) -> Requirements:
     """Return the requirements of each trial of an experiment."""
-    return Requirements(
-        user=user,
-        slots=slots_per_trial(config),
-        runtime=config["runtime"],
-        image=(config.get("environment") or {}).get("image"),
-        resources=config.get("resources") or {},
-        groups=frozenset(groups),
-        what=what,
-        where="resources.slots_per_trial",
-        single_node=is_single_node(False, request_fields(config, mounts)["constraints"]),
-        slots_per_node=(config.get("slurm") or {}).get("slots_per_node"),
-        workspace_id=workspace_id,
-        requires=mounts.required_by(config),
-        mounted=tuple(mounts.mounted_by(config)),
-    )
+    found = _of(user, groups, config, what, workspace_id, mounts, user_task=False)
+    return replace(found, slots=slots_per_trial(config), where="resources.slots_per_trial")
 
 
 def of_task(
@@ -118,6 +105,19 @@ def of_task(
     mounts: GovernedMounts,
 ) -> Requirements:
     """Return the requirements of a user task."""
+    return _of(user, groups, config, what, workspace_id, mounts, user_task=True)
+
+
+def _of(
+    user: str,
+    groups: Collection[str],
+    config: Mapping[str, Any],
+    what: str,
+    workspace_id: int | None,
+    mounts: GovernedMounts,
+    *,
+    user_task: bool,
+) -> Requirements:
     resources = config.get("resources") or {}
     return Requirements(
         user=user,
@@ -127,7 +127,7 @@ def of_task(
         resources=resources,
         groups=frozenset(groups),
         what=what,
-        single_node=is_single_node(True, request_fields(config, mounts)["constraints"]),
+        single_node=is_single_node(user_task, request_fields(config, mounts)["constraints"]),
         slots_per_node=(config.get("slurm") or {}).get("slots_per_node"),
         workspace_id=workspace_id,
         requires=mounts.required_by(config),
