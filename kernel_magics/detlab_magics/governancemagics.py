@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from detlab_magics.kernel import KernelSession
 
 _PLAN = "plan"
-_COMMANDS = ("verify", "who", "keys", "replay", "ablate", "agents", "sources", "withdraw")
+_SHOW = "show"
+_COMMANDS = ("show", "verify", "who", "keys", "replay", "ablate", "agents", "sources", "withdraw")
 
 
 @magics_class
@@ -48,22 +49,30 @@ class GovernanceMagics(Magics):
     def det_governance(self, line: str, local_ns: dict[str, Any] | None = None) -> None:
         """Show what each source of samples may train, before anything runs, and what a checkpoint was learnt from.
 
-        `plan` asks nothing of the cluster: what does not fit is named with a code and what to do. The other words are
-        those of `det governance`, with the same arguments and options. `${name}` takes a variable
-        of the notebook. Where the evidence is not in order, the cell fails. Examples::
+        `plan` asks nothing of the cluster: what does not fit is named with a code and what to do. `show` draws the
+        matrix of a trial, and what each source gave to each layer so far. The other words are those of `det
+        governance`, with the same arguments and options. `${name}` takes a variable of the notebook. Where the evidence is not in order, the cell fails. Examples::
 
             %det_governance plan net --config config.yaml
             %det_governance plan make_net --config my_config
+            %det_governance show ${trial}
             %det_governance verify ${uuid}
             %det_governance who ${uuid} --layer head
             %det_governance keys
         """
         namespace = {**self.shell.user_ns, **(local_ns or {})}
         if line.split()[:1] not in ([], [_PLAN]):
-            print(said_of(self.session, expanded(line, namespace) or ""))
+            self._run(expanded(line, namespace) or "")
             return
         args = parse_line(self.det_governance, line)
         display(PlanPicture(compiled(args.model, args.config, args.parameters, namespace)))
+
+    def _run(self, line: str) -> None:
+        words = line.split()
+        if len(words) == 2 and words[0] == _SHOW and words[1].isdecimal():
+            display(learning_of(self.session, int(words[1])))
+        else:
+            print(said_of(self.session, line))
 
 
 def said_of(session: KernelSession, line: str) -> str:
@@ -76,6 +85,15 @@ def said_of(session: KernelSession, line: str) -> str:
     from detlab_magics.commandwords import carry_out, words_of
 
     return carry_out(governance, "%det_governance", session, words_of(line))
+
+
+def learning_of(session: KernelSession, trial_id: int) -> MatrixPicture:
+    """Return what each source may train in a trial, and what it gave so far, as a picture."""
+    from detlab.cli.commands.registry.learning import drawn, said
+    from detlab.client.operations.governance.evidence import learning
+
+    found = session.client().session.run(learning(trial_id))
+    return MatrixPicture(drawn(found), said(found))
 
 
 def offers(before: Sequence[str], word: str) -> list[str]:
@@ -140,22 +158,33 @@ def _is_model(value: Any) -> bool:
     return not isinstance(value, type) and callable(getattr(value, "named_parameters", None))
 
 
-class PlanPicture:
-    """A plan as a heat map; a table where pictures cannot be shown.
+class MatrixPicture:
+    """Matrices as heat maps; a table where pictures cannot be shown.
+
+    Args:
+        svg: The picture.
+        text: The table.
+    """
+
+    def __init__(self, svg: str, text: str) -> None:
+        self._svg, self._text = svg, text
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        picture = base64.b64encode(self._svg.encode()).decode()
+        alt = escape(self._text, quote=True)
+        html = f'<img alt="{alt}" style="max-width:100%" src="data:image/svg+xml;base64,{picture}">'
+        return {"text/html": html, "image/svg+xml": self._svg, "text/plain": self._text}
+
+
+class PlanPicture(MatrixPicture):
+    """A plan as a heat map.
 
     Args:
         plan: The plan.
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from detlab.governance.picture import svg, text
 
-        drawn, said = svg(self.plan), text(self.plan)
-        picture = base64.b64encode(drawn.encode()).decode()
-        html = (
-            f'<img alt="{escape(said, quote=True)}" style="max-width:100%" src="data:image/svg+xml;base64,{picture}">'
-        )
-        return {"text/html": html, "image/svg+xml": drawn, "text/plain": said}
+        super().__init__(svg(plan), text(plan))
+        self.plan = plan

@@ -145,7 +145,7 @@ def test_pictures_are_bounded_and_hold_no_markup_of_users():
         Policy.of({"sources": [{"name": "web"}, {"name": "own"}], "rules": rules}),
         [TrainedParameter(n, (1,)) for n in names],
     )
-    assert len(groups(plan)) == 3 * MOST_GROUPS
+    assert len(groups(plan.matrix)) == 3 * MOST_GROUPS
     drawn = svg(plan)
     ET.fromstring(drawn)
     assert "<script>" not in drawn

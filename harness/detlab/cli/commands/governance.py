@@ -15,6 +15,7 @@ import click
 
 from detlab.cli.commands.registry.ablate import ablate
 from detlab.cli.commands.registry.evidence import keys, verify, who
+from detlab.cli.commands.registry.learning import show
 from detlab.cli.commands.registry.replay import replay
 from detlab.cli.commands.registry.withdrawing import sources, withdraw
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
@@ -213,5 +214,5 @@ def _one_of(value: Any) -> Any:
     return value.get("base", 10) ** least if value["type"] == "log" and isinstance(least, int | float) else least
 
 
-for one in (ablate, keys, replay, sources, verify, who, withdraw):
+for one in (ablate, keys, replay, show, sources, verify, who, withdraw):
     governance.add_command(one)

@@ -177,6 +177,48 @@ class EvidenceView(Wire):
     """Sources that have trained it, and are withdrawn now."""
 
 
+class MatrixGroup(Wire):
+    """Neighbouring parameters of S with the same factors."""
+
+    label: str
+    """Their name, or what their names begin with."""
+    count: int = 1
+    scales: list[float]
+    """By source, in the order of `LearningView.sources`."""
+    levels: list[str]
+    """Likewise."""
+
+
+class DepthView(Wire):
+    """D: what each source gave to each layer so far, as the trial measured it."""
+
+    steps_completed: int = 0
+    layers: list[str] = []
+    shares: list[list[float]] = []
+    """By source, then by layer: a source's numbers have the sum 1, or 0 if it gave nothing yet."""
+    left_out: int = 0
+    """Further layers, which gave the least."""
+
+
+class LearningView(Wire):
+    """What each source may train in a trial, and what it gave so far."""
+
+    trial_id: int = 0
+    s_hash: str = ""
+    """Empty: the trial has not recorded its matrix yet."""
+    sources: list[str] = []
+    groups: list[MatrixGroup] = []
+    """The columns of S."""
+    left_out: int = 0
+    """Further groups of a large model."""
+    share: dict[str, float] = {}
+    """Of the samples trained on, by source, as the trial measured it."""
+    depth: DepthView | None = None
+    """None: nothing was measured yet, or the matrix is too large to be reported."""
+    refusals: list[RefusalView] = []
+    """Why the newest attempt could not begin."""
+
+
 class LedgerEntryView(Wire):
     """An entry of a trial's ledger."""
 
