@@ -51,7 +51,8 @@ class GovernanceMagics(Magics):
 
         `plan` asks nothing of the cluster: what does not fit is named with a code and what to do. `show` draws the
         matrix of a trial, and what each source gave to each layer so far. The other words are those of `det
-        governance`, with the same arguments and options. `${name}` takes a variable of the notebook. Where the evidence is not in order, the cell fails. Examples::
+        governance`, with the same arguments and options. `${name}` takes a variable of the notebook. Where the
+        evidence is not in order, the cell fails. Examples::
 
             %det_governance plan net --config config.yaml
             %det_governance plan make_net --config my_config

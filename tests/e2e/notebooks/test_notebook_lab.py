@@ -174,7 +174,8 @@ def test_the_live_view_is_bounded_survives_a_reload_and_shows_hostile_names_as_t
         lab.command("kernelmenu:shutdown")
         lab.page.reload()
         picture.wait_for(timeout=60_000)
-        expect(lab.page.locator(".jp-OutputArea").last).to_contain_text("As it was when this view began. Now: %det_watch")
+        began = "As it was when this view began. Now: %det_watch"
+        expect(lab.page.locator(".jp-OutputArea").last).to_contain_text(began)
         assert "model not found" not in lab.page.locator(".jp-Notebook").inner_text()
         assert not lab.foreign
         assert not own_errors(lab), lab.console
