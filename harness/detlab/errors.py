@@ -192,6 +192,12 @@ class CheckpointMissing(CheckpointError):
     default_code = "checkpoint.missing"
 
 
+class CheckpointUnreadable(CheckpointError):
+    """Files of a checkpoint are where it was stored, and belong to a user who lets nobody else read them."""
+
+    default_code = "checkpoint.unreadable"
+
+
 class InvalidHP(DetlabError):
     """Raise in training code: these hyperparameters cannot be trained, draw others.
 
