@@ -70,6 +70,8 @@ class CheckpointContext:
     """None off a cluster, where no other attempt could commit what is stored."""
     _given: str | None = None
     """The checkpoint that this attempt is to resume from; None off a cluster."""
+    _relayed: RelayedCheckpoints | None = None
+    """Fetches what this task cannot open; None off a cluster."""
     _used: tuple[str, ...] = ()
     """Checkpoints that the trial has reported as used."""
 
@@ -227,15 +229,16 @@ class CheckpointContext:
                 self._dist.gather_local(None)  # the local chief keeps the files until all have read them
 
     def _download(self, uuid: str, target: Path, manifest: Manifest, selector: Selector | None) -> None:
-        if uuid in self._relayed:
+        if self._relayed is not None and uuid in self._relayed:
             self._relayed.download(uuid, target, manifest, selector)
             return
         fetch = self._storage.download
         self._until_back(lambda: fetch(uuid, target, manifest, selector=selector), f"the download of checkpoint {uuid}")
 
     def _restore(self, stack: contextlib.ExitStack, uuid: str, manifest: Manifest, selector: Selector | None) -> Path:
-        if uuid in self._relayed:
-            return stack.enter_context(self._relayed.restored(uuid, manifest, selector))
+        relayed = self._relayed
+        if relayed is not None and uuid in relayed:
+            return stack.enter_context(relayed.restored(uuid, manifest, selector))
 
         def attempt() -> Path:
             return stack.enter_context(self._storage.restore_path(uuid, manifest, selector=selector))
@@ -287,6 +290,8 @@ class CheckpointContext:
         try:
             manifest = self._until_back(lambda: self._storage.manifest(uuid), f"the manifest of checkpoint {uuid}")
         except CheckpointUnreadable as error:
+            if self._relayed is None:
+                raise
             return self._relayed.manifest(uuid, view.manifest_digest, error)
         if manifest.digest != view.manifest_digest:
             raise CheckpointError(f"manifest.json of checkpoint {uuid} is not the one that was committed")
