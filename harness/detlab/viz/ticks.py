@@ -42,7 +42,7 @@ def log_ticks(low: float, high: float) -> list[float]:
         return [tick for tick in powers if low <= tick <= high]
     for digits in ((1,), (1, 2, 5), (1, 2, 3, 5), range(1, 10)):
         ticks = [digit * _power(at) for at in range(first, last + 1) for digit in digits]
-        inside = [tick for tick in ticks if low <= tick <= high]
+        inside = [tick for tick in dict.fromkeys(ticks) if low <= tick <= high]  # the smallest doubles are few
         if len(inside) >= _ENOUGH:
             return inside
     return round_ticks(low, high)

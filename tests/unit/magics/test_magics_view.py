@@ -204,6 +204,30 @@ def test_only_nan_reports_draw_nothing_and_do_not_fail():
     assert ET.fromstring(mimebundle(state)["image/svg+xml"]) is not None
 
 
+@pytest.mark.parametrize(
+    ("values", "dots"),
+    [([1.0, "NaN", 2.0, "NaN", 3.0, 4.0], 3), (["NaN", 1.0, "Infinity", 2.0, "-Infinity"], 2), ([1.0, 2.0, 3.0], 1)],
+)
+def test_values_between_those_that_are_not_finite_are_in_the_picture(values, dots):
+    """Three of four finite values were not to be seen: a line through one point has no extent."""
+    state = start()
+    state.apply([metrics(11 + at, 1, at, value) for at, value in enumerate(values)])
+    picture = ET.fromstring(mimebundle(state)["image/svg+xml"])
+    assert sum(one.get("r") == "2.2" for one in picture.iter("{http://www.w3.org/2000/svg}circle")) == dots
+
+
+@pytest.mark.parametrize(
+    "values", [[5e-324, 1e-323], [5e-324, 1e-310], [0.0, 5e-324], [-1.7e308, 1.7e308], [5e-323, 5e-323]]
+)
+def test_the_smallest_and_the_largest_numbers_have_a_picture(values):
+    state = start()
+    state.apply([metrics(11 + at, 1, at, value) for at, value in enumerate(values)])
+    picture = mimebundle(state)["image/svg+xml"]
+    assert ET.fromstring(picture) is not None
+    assert "nan" not in picture
+    assert "inf" not in picture
+
+
 def test_frames_carry_only_what_changed_and_are_strict_json():
     state, frames = start(), FrameWriter()
     state.apply([metrics(11 + i, 1, i, float(i)) for i in range(50)])
