@@ -155,6 +155,15 @@ def hostile_state():
     return ViewState.start(CurvesView(cursor=1, experiment=view, trials=trials, curves=curves))
 
 
+def test_a_search_that_has_gone_as_asked_is_no_warning():
+    good = "the best trial was trained once more: 0.25, where it had 0.2; it keeps the constraints"
+    bundle = mimebundle(start(warnings=[good]))
+    assert f"note: {good}" in bundle["text/plain"]
+    assert "warning" not in bundle["text/plain"]
+    bad = good.replace("it keeps the constraints", "it breaks a constraint")
+    assert f"warning: {bad}" in mimebundle(start(warnings=[bad]))["text/plain"]
+
+
 def test_hostile_text_is_shown_as_text():
     bundle = mimebundle(hostile_state(), url='javascript:"><script>')
     elements = Elements()
