@@ -79,6 +79,7 @@ from detlab.client.tabular import (
     write_parquet,
 )
 from detlab.schemas.wire import ExperimentState, ExperimentView, TrialView
+from detlab.schemas.wire.searches import level_of
 
 COMMANDS = {"experiment": "Experiments: create, list, describe, logs, wait, …"}
 
@@ -359,7 +360,7 @@ def _describe(item: Experiment) -> None:
         ]
     )
     for warning in view.warnings:
-        say(f"warning: {clean(warning)}")
+        say(f"{level_of(warning)}: {clean(warning)}")
     if lines := experiment_card(view):
         for line in ("", *lines):
             say(line)

@@ -20,6 +20,7 @@ from detlab.schemas.wire import (
     ExperimentView,
     TrialView,
 )
+from detlab.schemas.wire.searches import level_of
 
 NOTE_SECONDS = 60.0
 
@@ -97,7 +98,7 @@ class Story:
     def experiment(self, view: ExperimentView) -> list[str]:
         """Return lines for a new state, a new best and a new reason to wait."""
         self.metric = view.metric or self.metric
-        lines = [f"warning: {clean(said)}" for said in view.warnings if said not in self.warned]
+        lines = [f"{level_of(said)}: {clean(said)}" for said in view.warnings if said not in self.warned]
         self.warned |= set(view.warnings)
         if view.best is not None and (view.best.trial_id, view.best.steps_completed) != self.best:
             self.best = (view.best.trial_id, view.best.steps_completed)
@@ -149,7 +150,7 @@ def ended(experiment: Experiment) -> int:
     span = duration(waited if view.took is None else view.took)
     for warning in view.warnings:
         if warning != experiment.no_result:
-            note(f"warning: {clean(warning)}")
+            note(f"{level_of(warning)}: {clean(warning)}")
     for line in experiment_card(view):
         note(line)
     say(clean(f"Experiment {view.id} {view.state.value} after {span}, {progress_line(view)}."))

@@ -146,6 +146,8 @@ function stroke(
   context.beginPath();
   let open = false;
   const dots: [number, number][] = [];
+  const placed = (i: number): boolean => !Number.isNaN(at.y(ys[i]!)) && !Number.isNaN(at.x(xs[i]!));
+  const joined = (i: number): boolean => i > 0 && i < xs.length && !gaps?.has(i) && placed(i - 1) && placed(i);
   for (let i = from; i < xs.length; i += 1) {
     const x = at.x(xs[i]!);
     const y = at.y(ys[i]!);
@@ -155,8 +157,7 @@ function stroke(
     }
     if (open && !gaps?.has(i)) context.lineTo(x, y);
     else context.moveTo(x, y);
-    const alone = !open && (i + 1 >= xs.length || Number.isNaN(ys[i + 1]!));
-    if (style.dots && (alone || xs.length <= DOTTED)) dots.push([x, y]);
+    if (style.dots && (xs.length <= DOTTED || !(joined(i) || joined(i + 1)))) dots.push([x, y]);
     open = true;
   }
   context.stroke();
