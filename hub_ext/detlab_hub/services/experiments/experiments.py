@@ -571,7 +571,8 @@ class Experiments(Service):
                 cost_caps.check(unit.session, caller, row.owner, unit.now, project=row.project_id, experiment=row.id)
                 withdrawn.check(unit.session, row.config, row.workspace_id)
                 row.warnings = without_idle_pause(cost_caps.without_pause(withdrawn.without_pause(row.warnings)))
-                rules_of(unit.session, row).limit_open(row)
+                if row.state == ExperimentState.PAUSED:
+                    rules_of(unit.session, row).hold(unit.session, row)
                 resume_search(unit, row, caller.name)
             try:
                 apply_experiment(unit, row, event)

@@ -141,16 +141,19 @@ class ConfigRules:
         found = dict(_first(self._fixed(), wanted))
         self._refuse([self._problem(rule, place, value) for place, (rule, value) in found.items()])
 
+    def fixes(self, path: str) -> bool:
+        """Whether an invariant sets this, such as `searcher.max_trials`."""
+        return any(_first(self._fixed(), [tuple(path.split("."))]))
+
     def hold(self, s: Session, row: ExperimentRow | TaskRow) -> None:
         """Check all of an experiment or a task that goes on, or comes to lie here; its open number of slots is limited.
 
-        What counts is how it is now: what was changed since it was submitted was perhaps changed elsewhere.
+        What counts is how it is now: what was changed since it was submitted was perhaps changed elsewhere. As at a
+        submit, invariants hold for trials that are evaluated by hand too, and limits do not: those have no slots.
 
         Raises:
             ConfigError: It does not keep to a policy.
         """
-        if row.config.get("unmanaged"):
-            return
         self.limit_open(row)
         config, places = current_config(row), [place for _, place, _ in self._fixed()]
         if isinstance(row, ExperimentRow) and any(place[0] in ("searcher", "hyperparameters") for place in places):
