@@ -121,7 +121,10 @@ class Experiments(Service):
         read = raw_of(request) if plain else await workers.submissions.run(caller.name, raw_of, request)
         forked = await self._context.read(lambda s: forking.forked_experiment(s, caller, request.forked_from))
         settings, named = self._context.settings, request.template
-        layers = await self._context.read(lambda s: layers_for(s, caller, read[0], settings, EXPERIMENT, named))
+        copied = forked is not None
+        layers = await self._context.read(
+            lambda s: layers_for(s, caller, read[0], settings, EXPERIMENT, named, forked=copied)
+        )
         prepared = await workers.submissions.run(
             caller.name, prepare, request, settings, self._draw, read, layers, forked
         )
