@@ -121,7 +121,10 @@ class Experiments(Service):
         read = raw_of(request) if plain else await workers.submissions.run(caller.name, raw_of, request)
         forked = await self._context.read(lambda s: forking.forked_experiment(s, caller, request.forked_from))
         settings, named = self._context.settings, request.template
-        layers = await self._context.read(lambda s: layers_for(s, caller, read[0], settings, EXPERIMENT, named))
+        copied = forked is not None
+        layers = await self._context.read(
+            lambda s: layers_for(s, caller, read[0], settings, EXPERIMENT, named, forked=copied)
+        )
         prepared = await workers.submissions.run(
             caller.name, prepare, request, settings, self._draw, read, layers, forked
         )
@@ -571,7 +574,8 @@ class Experiments(Service):
                 cost_caps.check(unit.session, caller, row.owner, unit.now, project=row.project_id, experiment=row.id)
                 withdrawn.check(unit.session, row.config, row.workspace_id)
                 row.warnings = without_idle_pause(cost_caps.without_pause(withdrawn.without_pause(row.warnings)))
-                rules_of(unit.session, row).limit_open(row)
+                if row.state == ExperimentState.PAUSED:
+                    rules_of(unit.session, row).hold(unit.session, row)
                 resume_search(unit, row, caller.name)
             try:
                 apply_experiment(unit, row, event)
