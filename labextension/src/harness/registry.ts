@@ -50,11 +50,11 @@ export function models(): ModelView[] {
 
 /** What a governed checkpoint was trained on. */
 const GOVERNED: EvidenceSummary = {
-  key_id: 'a1', policy_hash: `sha256:${'4e'.repeat(32)}`, s_hash: `sha256:${'cd'.repeat(32)}`, level: 'direct', ledger_index: 3, ledger_hash: `sha256:${'ef'.repeat(32)}`, privacy: null,
+  key_id: 'a1', policy_hash: `sha256:${'4e'.repeat(32)}`, s_hash: `sha256:${'cd'.repeat(32)}`, enforce: 'strict', ledger_index: 3, ledger_hash: `sha256:${'ef'.repeat(32)}`, privacy: null,
   sources: [
-    { name: 'web', license: 'CC-BY-4.0', manifest: null, expires: null, samples: 120_000, reached: true },
-    { name: 'clinic-a', license: 'research only', manifest: null, expires: null, samples: 4100, reached: true },
-    { name: 'clinic-b', license: '', manifest: null, expires: null, samples: 1, reached: false }
+    { name: 'web', license: 'CC-BY-4.0', manifest: null, expires: null, samples: 120_000, reached: true, level: 'direct' },
+    { name: 'clinic-a', license: 'research only', manifest: null, expires: null, samples: 4100, reached: true, level: 'isolated' },
+    { name: 'clinic-b', license: '', manifest: null, expires: null, samples: 1, reached: false, level: '' }
   ]
 };
 

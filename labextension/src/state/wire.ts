@@ -697,7 +697,7 @@ export interface EvidenceSummary {
   key_id: string;
   policy_hash: string;
   s_hash: string;
-  level: string;
+  enforce: string;
   ledger_index: number;
   ledger_hash: string;
   sources: SourceSummary[];
@@ -1749,6 +1749,7 @@ export interface SourceSummary {
   expires: string | null;
   samples: number;
   reached: boolean;
+  level: string;
 }
 
 /** How many trials are where, at one rung, round or generation of a search. */

@@ -14,6 +14,7 @@ from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.printing import moment, say, say_json, table
 from detlab.client.operations.governance import evidence as operations
 from detlab.errors import DetlabError
+from detlab.governance.levels import AUDIT, level_lines, named_with_level
 from detlab.visible import visible
 
 if TYPE_CHECKING:
@@ -72,9 +73,13 @@ def verify(invocation: Invocation, uuid: str, key: tuple[str, ...], profile: str
             "step": said.get("step"),
             "policy": said.get("policy_hash"),
             "matrix": said.get("s_hash"),
-            "learnt from": _names(found.learnt_from),
-            **_levels(said.get("segment") or {}),
+            "learnt from": ", ".join(named_with_level(one, found.levels.get(one, "")) for one in found.learnt_from)
+            or "nothing",
+            **level_lines(found.levels.values()),
+            **_spent(said.get("segment") or {}),
         }
+        if said.get("enforce") == "audit":
+            facts["not enforced"] = AUDIT
         if seen := set(said.get("taint") or {}) - set(found.learnt_from):
             facts["seen, but closed to all layers"] = _names(seen)
         if compared is not None:
@@ -121,16 +126,16 @@ def compared_with(found: EvidenceView, name: str) -> tuple[str, list[Refusal]]:
     return f"outputs within {apart:.2g} of what was signed ({recorded.rtol:g} is allowed), {layers}", []
 
 
-def _levels(segment: Mapping[str, Any]) -> dict[str, str]:
-    """Return the level of a segment, and what it has spent at the level `dp`."""
-    facts = {"level": str(segment.get("level", ""))}
+def _spent(segment: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a segment has spent at the level `dp`."""
     spent = segment.get("privacy")
-    if isinstance(spent, Mapping):
-        facts["privacy"] = (
-            f"epsilon {float(spent.get('epsilon', 0)):.4g} of {spent.get('target_epsilon')} spent at delta"
-            f" {spent.get('delta')}, for each record, by this trial alone"
-        )
-    return facts
+    if not isinstance(spent, Mapping):
+        return {}
+    said = (
+        f"epsilon {float(spent.get('epsilon', 0)):.4g} of {spent.get('target_epsilon')} spent at delta"
+        f" {spent.get('delta')}, for each record, by this trial alone"
+    )
+    return {"privacy": said}
 
 
 def _names(sources: Iterable[str]) -> str:
@@ -162,7 +167,7 @@ def signed_by(found: EvidenceView, keys: Sequence[str]) -> list[str]:
 @json_option
 @pass_invocation
 def who(invocation: Invocation, uuid: str, source: str | None, layer: str | None) -> None:
-    """Say which source has trained which layers of a checkpoint, and in which batches.
+    """Say which source has trained which layers of a checkpoint, in which batches and at which level.
 
     \b
     Examples:
@@ -177,11 +182,15 @@ def who(invocation: Invocation, uuid: str, source: str | None, layer: str | None
         say_json([dataclasses.asdict(one) for one in touches])
         return
     rows = [
-        [one.source or "(none)", f"{one.first}-{one.last}", str(one.samples), ", ".join(one.layers)] for one in touches
+        [one.source or "(none)", f"{one.first}-{one.last}", str(one.samples), one.level, ", ".join(one.layers)]
+        for one in touches
     ]
-    table(["source", "batches", "samples", "layers"], rows)
-    if said := _levels(found.segments[-1].body if found.segments else {}).get("privacy"):
-        say(f"level dp: {visible(said)}")
+    table(["source", "batches", "samples", "level", "layers"], rows)
+    facts = level_lines(one.level for one in touches)
+    if facts.keys() & {"dp"}:
+        facts |= _spent(found.segments[-1].body)
+    for name, value in facts.items():
+        say(f"{name}: {visible(value)}")
     if found.unknown is not None:
         say(f"It began with a checkpoint of trial {found.unknown}, whose ledger you cannot read.")
 
