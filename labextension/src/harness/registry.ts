@@ -80,7 +80,7 @@ export function hostileVersion(number: number): VersionView {
   const odd = { [HOSTILE.name]: HOSTILE.value };
   return {
     ...made, withdrawn: [HOSTILE.log], model: hostileModel(1).name, name: HOSTILE.name, comment: HOSTILE.value, notes: HOSTILE_NOTES, semver: HOSTILE.value, labels: [HOSTILE.value], owner: HOSTILE.name, metadata: odd, format: HOSTILE.value,
-    lineage: { ...made.lineage, experiment_name: HOSTILE.name, hyperparameters: odd, metrics: { [HOSTILE.name]: 0.5, accuracy: 0.9 }, environment: { [HOSTILE.name]: HOSTILE.value, python: HOSTILE.value }, data: { [HOSTILE.name]: HOSTILE.log }, submitter: HOSTILE.name, device: HOSTILE.value, parents: [HOSTILE.value], governed: { ...GOVERNED, level: HOSTILE.value, policy_hash: HOSTILE.value, sources: [{ ...GOVERNED.sources[0]!, name: HOSTILE.name, license: HOSTILE.log }] }, config: odd, bundle_digest: HOSTILE.value }
+    lineage: { ...made.lineage, experiment_name: HOSTILE.name, hyperparameters: odd, metrics: { [HOSTILE.name]: 0.5, accuracy: 0.9 }, environment: { [HOSTILE.name]: HOSTILE.value, python: HOSTILE.value }, data: { [HOSTILE.name]: HOSTILE.log }, submitter: HOSTILE.name, device: HOSTILE.value, parents: [HOSTILE.value], governed: { ...GOVERNED, policy_hash: HOSTILE.value, sources: [{ ...GOVERNED.sources[0]!, level: HOSTILE.value, name: HOSTILE.name, license: HOSTILE.log }] }, config: odd, bundle_digest: HOSTILE.value }
   };
 }
 
