@@ -19,7 +19,7 @@ from detlab.governance.verification import Continuation, allowed_now
 from detlab.pytorch import DataLoader
 from detlab.pytorch.data.poisson import steps_per_epoch
 from detlab.pytorch.data.resumable import TrainingStream
-from detlab.pytorch.governance.private_data import drawn_from, strategy_under
+from detlab.pytorch.governance.privacy.private_data import drawn_from, strategy_under
 from detlab.pytorch.governance.trial import governed_by
 from detlab.schemas.expconf import ExperimentConfig, resolve, unsupported_keys
 from detlab.schemas.wire.governance.attestation import PreflightReport
