@@ -705,7 +705,7 @@ export interface EvidenceSummary {
   key_id: string;
   policy_hash: string;
   s_hash: string;
-  level: string;
+  enforce: string;
   ledger_index: number;
   ledger_hash: string;
   sources: SourceSummary[];
@@ -1784,6 +1784,7 @@ export interface SourceSummary {
   expires: string | null;
   samples: number;
   reached: boolean;
+  level: string;
 }
 
 /** How many trials are where, at one rung, round or generation of a search. */

@@ -61,12 +61,15 @@ LEARNING = LearningView(
     share={"trusted": 0.75, "<b>web\x1b[2J": 0.25},
     depth=DepthView(steps_completed=400, layers=["body.0", "head"], shares=[[0.9996, 0.0004], [0.0, 1.0]]),
 )
+LEVELS = {"trusted": "direct", "web": "isolated"}
 
 
 def evidence(name: str) -> EvidenceView:
     said = {"key_id": "9c81", "trial": 12, "step": 400, "taint": {"trusted": [HASH], "web": [HASH]}}
     problems = [] if name == "good" else [RefusalView(code="CHAIN", message="entry 3 of the ledger was changed\x1b[2J")]
-    return EvidenceView(checkpoint=name, trial_id=12, predicate=said, learnt_from=["trusted", "web"], problems=problems)
+    return EvidenceView(
+        checkpoint=name, trial_id=12, predicate=said, learnt_from=["trusted", "web"], levels=LEVELS, problems=problems
+    )
 
 
 def answer(request: httpx.Request) -> httpx.Response:
@@ -95,11 +98,17 @@ def session() -> Iterator[KernelSession]:
 def test_evidence_layers_and_keys_are_shown_as_the_command_line_shows_them(session: KernelSession) -> None:
     verified = said_of(session, "verify good")
     assert "checkpoint good: the evidence is in order" in verified
-    assert "learnt from: trusted, web" in verified
+    assert "learnt from: trusted (direct), web (isolated)" in verified
+    assert [line.split(":")[0].strip() for line in verified.splitlines() if "not promised" in line] == [
+        "direct",
+        "isolated",
+    ]
+    assert "level:" not in verified
     touched = said_of(session, "who good --layer body")
     assert "trusted" in touched
     assert "web" not in touched
     assert "9c81" in said_of(session, "keys")
+    assert "not promised: that it has no influence" in touched
     assert json.loads(said_of(session, "who good --source web --json"))[0]["layers"] == ["head"]
 
 

@@ -316,7 +316,9 @@ class RoutedLayer:
 
 
 def is_routable(layer: Any) -> bool:
-    """Return whether this engine can route a layer."""
+    """Return whether this engine can route a layer, whose weight is not made of something else before each pass."""
+    if not {name for name, _ in layer.named_parameters(recurse=False)} <= {"weight", "bias"}:
+        return False
     if type(layer) is nn.Embedding:
         return layer.max_norm is None and not layer.sparse and not layer.scale_grad_by_freq
     return type(layer) in ROUTED

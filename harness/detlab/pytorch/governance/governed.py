@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from detlab.governance import GovernanceError, Plan, Refusal, TrainedParameter, parameters_of
 from detlab.governance.sources import rows_of
+from detlab.pytorch.governance.buffers import BufferWatch
 from detlab.pytorch.governance.engines import route
 from detlab.pytorch.governance.gates import ClipNorm, close, couplings
 from detlab.pytorch.governance.guard import GradientGuard, Watch
@@ -72,6 +73,8 @@ class Governed(SourceBatches):
         self._models = models
         self._router = Router(plan, parameters, self._device)
         self._parts = None
+        self._kept: BufferWatch | None = None
+        self._late: list[Refusal] = []
         routed = self._prepare(plan.policy.engine)
         self._isolated = close(models, self._router)
         self.meter = Meter(plan, self._device, routed)
@@ -93,6 +96,10 @@ class Governed(SourceBatches):
         if engine == "microbatch":
             self._parts = SourceParts(self.plan, self._router, self._parameters, self._wrapped, self._models)
             return set(self._parameters)
+        columns = {id(one): place.index for one in self._parameters.values() if (place := self._router.place(one))}
+        self._kept = BufferWatch(self.plan, self._wrapped, self._models, columns)
+        if problems := self._kept.known():
+            raise GovernanceError(problems)
         return route(self._models, self._router, self._parameters, engine)
 
     def preflight(self) -> PreflightResult:
@@ -110,7 +117,7 @@ class Governed(SourceBatches):
             sources: As there; None if they come with `backward`.
             lent: Whether its samples are another rank's, so that it trains nothing.
         """
-        self._refuse([*self._guard.outside(), *self._guard.changed()])
+        self._refuse([*self._told_late(), *self._guard.outside(), *self._guard.changed()])
         if self._stepped:
             self._stepped = False
             self._first_size = 0
@@ -124,6 +131,8 @@ class Governed(SourceBatches):
             self._router.begin(None if lent else self._rows, nobody=lent)
             if self._guard.due(self._batches) and not self._router.compiled:
                 self._router.watch = Watch(self._router, self.meter, first=self._batches == 0)
+        if self._kept is not None:
+            self._kept.begin()
         self._batches += 1
 
     @contextlib.contextmanager
@@ -188,7 +197,23 @@ class Governed(SourceBatches):
             found = self._guard.end()
         if self._parts is not None:
             self._parts.after_backward()
-        self._refuse(found)
+        self._refuse([*found, *self._changed_buffers()])
+
+    def _changed_buffers(self) -> list[Refusal]:
+        """Return COUPLING for buffers that the batch has changed and that are closed to one of its sources."""
+        if self._kept is None or (self._rows is None and not self._lent):
+            return []
+        return self._kept.changed(self._rows or (), lent=self._lent)
+
+    def _end_batch(self) -> None:
+        if self._kept is not None:  # a forward pass without a backward pass leaves its trace, too
+            self._late = self._changed_buffers()
+            self._kept.end()
+        super()._end_batch()
+
+    def _told_late(self) -> list[Refusal]:
+        found, self._late = self._late, []
+        return found
 
     def _agreed(self, source_ids: Any, count: int) -> list[int]:
         """Return the row of each sample, by what the batch began with or by what is said now."""
@@ -323,7 +348,7 @@ class Governed(SourceBatches):
             GovernanceError: BYPASS, OPTIMIZER. LEVEL: a source is isolated, and the step would couple it with others.
         """
         coupled = couplings(self._isolated, optimizer, scaler)
-        self._refuse([*self._guard.outside(), *self._guard.changed(), *coupled])
+        self._refuse([*self._told_late(), *self._guard.outside(), *self._guard.changed(), *coupled])
 
     def after_step(self, optimizers: Iterable[Any]) -> None:
         """Take note of a step of ours."""
@@ -366,7 +391,7 @@ class Governed(SourceBatches):
         Raises:
             GovernanceError: COVER, LEAK: a bound of `governance.constraints` is not kept. BYPASS, OPTIMIZER.
         """
-        self._refuse([*self._guard.outside(), *self._guard.changed()])
+        self._refuse([*self._told_late(), *self._guard.outside(), *self._guard.changed()])
         depth, leak = self.meter.depth(), torch.tensor(self._guard.leak, dtype=torch.float64, device=self._device)
         if _world() > 1:
             depth = depth.clone()

@@ -15,8 +15,8 @@ from detlab.pytorch.data.loader import DataLoader, to_device
 from detlab.pytorch.data.poisson import steps_per_epoch
 from detlab.pytorch.governance.governed import Governed, parameters_of_models
 from detlab.pytorch.governance.planting import Canaries, LossesRead, numbers_of
+from detlab.pytorch.governance.privacy.private_data import drawn_from, shape_problems
 from detlab.pytorch.governance.private import PrivateTraining
-from detlab.pytorch.governance.private_data import drawn_from, shape_problems
 from detlab.pytorch.governance.profiles import STATE as PROBES
 from detlab.pytorch.governance.profiles import ProbeKeeper, problems_of
 from detlab.pytorch.governance.recording import SegmentRecorder, roster_of

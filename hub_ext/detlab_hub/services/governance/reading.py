@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import NotFound
 from detlab.governance.evidence import ed25519_check, unchecked_predicate
 from detlab.governance.ledger import MatrixRecord, sources_that_reached
+from detlab.governance.levels import source_levels
 from detlab.governance.picture import groups
 from detlab.governance.verification import intact
 from detlab.schemas.wire.governance.evidence import (
@@ -83,6 +84,7 @@ class EvidenceReading(Service):
                 envelope=row.envelope,
                 predicate=said,
                 learnt_from=sources_that_reached(said.get("taint") or {}, stored.matrices),
+                levels=source_levels(said.get("taint") or {}, stored.matrices),
                 keys=[key_view(key) for key in governance.keys(s)],
                 problems=[RefusalView(code=one.code, message=one.message[:1000]) for one in problems],
                 withdrawn=[RefusalView(code=one.code, message=one.message[:1000]) for one in over],
@@ -247,18 +249,20 @@ def summary_of(s: Session, uuid: str) -> EvidenceSummary | None:
     if row is None:
         return None
     said, stored = predicate_of(row), stored_evidence(s, uuid)
-    reached = sources_that_reached(said.get("taint") or {}, stored.matrices if stored else {})
+    levels = source_levels(said.get("taint") or {}, stored.matrices if stored else {})
     head, segment = said.get("ledger") or {}, said.get("segment") or {}
     return EvidenceSummary(
         key_id=str(said.get("key_id", "")),
         policy_hash=str(said.get("policy_hash", "")),
         s_hash=str(said.get("s_hash", "")),
-        level=str(segment.get("level", "")),
+        enforce=str(said.get("enforce", "")),
         privacy=segment.get("privacy"),
         ledger_index=int(head.get("index", 0)),
         ledger_hash=str(head.get("hash", "")),
         sources=[
-            SourceSummary.model_validate({**one, "reached": one.get("name") in reached})
+            SourceSummary.model_validate(
+                {**one, "reached": (name := one.get("name")) in levels, "level": levels.get(name, "")}
+            )
             for one in said.get("sources") or []
         ],
     )

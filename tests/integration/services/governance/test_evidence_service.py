@@ -416,7 +416,11 @@ async def test_a_source_that_is_closed_to_all_layers_is_seen_and_not_learnt_from
     seen = await trial.world.services[EvidenceReading].of_checkpoint(ALICE, uuid)
     assert (set(seen.predicate["taint"]), seen.learnt_from) == ({"trusted", "web"}, ["trusted"])
     said = await trial.world.services.context.read(lambda s: summary_of(s, uuid))
-    assert {one.name: one.reached for one in said.sources} == {"trusted": True, "web": False}
+    assert {one.name: (one.reached, one.level) for one in said.sources} == {
+        "trusted": (True, "direct"),
+        "web": (False, ""),
+    }
+    assert (seen.levels, said.enforce) == ({"trusted": "direct"}, "strict")
 
 
 async def test_a_version_of_a_model_shows_its_evidence(make_world):
