@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime
 import logging
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from governed_models import Mixed, batch_of, gradients_of, losses_of, plan_for, rule, source_by_source
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 
 from detlab.governance import GovernanceError, Policy, compile_policy
@@ -219,6 +222,35 @@ def test_a_source_after_its_last_day_is_refused():
 def test_a_plan_of_another_model_is_refused():
     with refused("another model"):
         Governed(plan_for(Body()), [nn.Linear(4, 4)])
+
+
+@pytest.fixture
+def one_process(tmp_path: Path) -> Iterator[None]:
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.FileStore(str(tmp_path / "s"), 1), rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.parametrize("enforce", ["strict", "audit"])
+def test_a_model_that_is_sharded_is_refused_before_and_after_the_policy_is_applied(enforce):
+    """Once it trained on: routed, but with a guard that looked at parameters which nobody used any more."""
+    governed, model = governed_model(Body, CLOSED, enforce=enforce)
+    fully_shard(model)
+    with refused("ENGINE: body.weight was replaced after the policy was applied, as by fully_shard"):
+        one_batch(governed, model)
+    model = fully_shard(Body())
+    with refused("ENGINE: 4 parameters are split over processes: no policy is enforced under FSDP"):
+        Governed(plan_for(model, CLOSED, sources=("trusted", "web"), enforce=enforce), [model])
+
+
+def test_a_parameter_that_is_made_anew_is_refused():
+    governed, model = governed_model()
+    model.body.weight = nn.Parameter(model.body.weight.detach().clone())
+    with refused("ENGINE: body.weight was replaced"):
+        one_batch(governed, model)
 
 
 def test_an_audit_logs_and_counts_what_it_does_not_refuse(caplog):

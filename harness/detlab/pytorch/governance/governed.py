@@ -20,7 +20,7 @@ from detlab.pytorch.governance.guard import GradientGuard, Watch
 from detlab.pytorch.governance.meter import Meter
 from detlab.pytorch.governance.microbatch import SourceBatches, SourceParts
 from detlab.pytorch.governance.preflight import PreflightResult, try_layers
-from detlab.pytorch.governance.router import Router, misfits, trained_tensors
+from detlab.pytorch.governance.router import Router, misfits, replaced, trained_tensors, unwatched
 from detlab.pytorch.parallel.unwrapping import bare, plain_name
 
 logger = logging.getLogger("detlab.pytorch")
@@ -51,7 +51,8 @@ class Governed(SourceBatches):
 
     Raises:
         GovernanceError: The plan is of another model (POLICY), a level cannot be enforced (LEVEL), a source's last day
-            is over (REVOKED), or a layer with different factors cannot be routed (ENGINE). All is listed.
+            is over (REVOKED), a layer with different factors cannot be routed, or parameters are split over processes,
+            as by FSDP2 (ENGINE). All is listed.
     """
 
     levels = frozenset({"direct", "isolated"})
@@ -61,7 +62,11 @@ class Governed(SourceBatches):
         self._wrapped = list(models)
         models = [bare(model) for model in models]
         parameters = trained_tensors(models)
-        problems = [*misfits(plan, parameters), *plan.policy.expired(datetime.datetime.now(datetime.UTC).date())]
+        problems = [
+            *misfits(plan, parameters),
+            *unwatched(parameters),
+            *plan.policy.expired(datetime.datetime.now(datetime.UTC).date()),
+        ]
         levels = {level for row in plan.levels for level in row} - self.levels
         problems += [Refusal("LEVEL", f"the level {level!r} is enforced by a PyTorchTrial alone") for level in levels]
         if problems:
@@ -110,6 +115,9 @@ class Governed(SourceBatches):
             sources: As there; None if they come with `backward`.
             lent: Whether its samples are another rank's, so that it trains nothing.
         """
+        anew = replaced(self._models, self._parameters) if self._guard.due(self._batches) else []
+        if anew:
+            raise GovernanceError(anew)
         self._refuse([*self._guard.outside(), *self._guard.changed()])
         if self._stepped:
             self._stepped = False

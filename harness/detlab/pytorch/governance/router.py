@@ -168,6 +168,29 @@ def trained_tensors(models: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
+def unwatched(parameters: Mapping[str, Any]) -> list[Refusal]:
+    """Return ENGINE for parameters that are split over processes, as by FSDP2: their gradients arrive at others."""
+    split = [name for name, one in parameters.items() if hasattr(one, "to_local")]
+    what = (
+        f"{split[0]} is split over processes"
+        if len(split) == 1
+        else f"{len(split)} parameters are split over processes"
+    )
+    return [Refusal("ENGINE", f"{what}: no policy is enforced under FSDP or tensor parallelism yet")] if split else []
+
+
+def replaced(models: Sequence[Any], parameters: Mapping[str, Any]) -> list[Refusal]:
+    """Return ENGINE if a model has another parameter by now than the one that is watched, as after `fully_shard`."""
+    now = trained_tensors(models)
+    anew = [name for name, one in parameters.items() if name in now and now[name] is not one]
+    if not anew:
+        return []
+    message = (
+        f"{anew[0]} was replaced after the policy was applied, as by fully_shard: nothing watches the new parameter"
+    )
+    return [Refusal("ENGINE", message)]
+
+
 def misfits(plan: Plan, parameters: Mapping[str, Any]) -> list[Refusal]:
     """Return POLICY if a plan is of another model than that with these parameters."""
     expected = {one.name: one.shape for one in plan.parameters}
