@@ -28,7 +28,7 @@ from detlab_hub.web.routes import Background, WebSettings, make_application
 from testbed.task_dirs import make_task_dir
 
 PROGRAM = """
-    import os, signal, sys, torch
+    import logging, os, signal, sys, torch
     from torch import nn
     from detlab import pytorch, governance
     from detlab.pytorch import Batch
@@ -66,6 +66,7 @@ PROGRAM = """
             return self.head(self.body(x))
 
     torch.set_num_threads(1)
+    logging.basicConfig(level=logging.INFO)
     with pytorch.init(enable_tensorboard_logging=False) as context:
         pytorch.Trainer(Trial(context), context).fit(
             max_length=Batch(int(sys.argv[1])),
@@ -158,8 +159,10 @@ async def test_t10_a_trial_saves_goes_on_and_is_refused_by_a_real_master(live: L
         ("segment", 0, 2),
         ("segment", 2, 4),
     ]
+    assert "verified" not in said
     status, said = await live.train(6, first[-1].checkpoint)
     assert status == 0, said
+    assert f"verified: the evidence of checkpoint {first[-1].checkpoint} is in order" in said
     whole = await live.ledger()
     assert [(one.body["first_step"], one.body["step"]) for one in whole] == [(0, 2), (2, 4), (4, 6)]
     assert sum(sum(one.body["counts"].values()) for one in whole) == 24
