@@ -116,6 +116,34 @@ def test_rows_that_are_not_the_samples_are_refused():
         one_batch(governed, model)
 
 
+class Packed(Body):
+    """Puts two documents into a row, and gives scores for each document."""
+
+    def forward(self, x):
+        return super().forward(x[::2] + x[1::2]).repeat_interleave(2, dim=0)
+
+
+def test_losses_of_documents_that_are_packed_into_one_row_are_refused():
+    governed, model = governed_model(Packed)
+    with refused("ROWS: a governed layer gets 2 rows, and the batch has 4 samples"):
+        one_batch(governed, model, ["web", "trusted"] * 2)
+
+
+def test_a_packed_row_that_is_declared_with_all_its_sources_trains_what_all_of_them_may():
+    model = Body()
+    rules = [rule("*", ".*", 1.0), CLOSED, rule("trusted", "head", 0.5)]
+    sources = [{"name": "trusted"}, {"name": "web"}, {"name": "packed", "parents": ["trusted", "web"]}]
+    plan = compile_policy(Policy.of({"sources": sources, "rules": rules}), parameters_of_models([model]))
+    governed = Governed(plan, [model])
+    x, y = data(2)
+    with governed.batch(["packed"] * 2):
+        governed.backward(functional.cross_entropy(model(x), y, reduction="none"))
+    stock = Body()
+    functional.cross_entropy(stock(x), y).backward()
+    assert not model.body.weight.grad.any()
+    assert torch.allclose(model.head.weight.grad, 0.5 * stock.head.weight.grad, rtol=1e-6)
+
+
 def test_a_backward_pass_of_the_users_own_is_found():
     governed, model = governed_model()
     one_batch(governed, model)
