@@ -19,6 +19,7 @@ from detlab.pytorch.governance import Governed, fused, parameters_of_models
 from detlab.pytorch.governance.guard import EVERY, FIRST_BATCHES, GradientGuard
 
 CLOSED = rule("web", "body", 0.0)
+BLOCK = {"sources": [{"name": "web"}], "rules": [rule("*", ".*", 1.0)]}
 
 
 class Body(nn.Module):
@@ -263,15 +264,40 @@ def one_process(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize("enforce", ["strict", "audit"])
-def test_a_model_that_is_sharded_is_refused_before_and_after_the_policy_is_applied(enforce):
+def test_a_model_that_is_split_after_the_policy_was_applied_is_refused(enforce):
     """Once it trained on: routed, but with a guard that looked at parameters which nobody used any more."""
     governed, model = governed_model(Body, CLOSED, enforce=enforce)
     fully_shard(model)
-    with refused("ENGINE: body.weight was replaced after the policy was applied, as by fully_shard"):
+    with refused("ENGINE: body.weight was replaced after the policy was applied, .* call fully_shard .* before"):
         one_batch(governed, model)
+
+
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.parametrize(
+    ("rules", "more", "said"),
+    [
+        ([CLOSED], {"engine": "microbatch"}, "ENGINE: `engine: microbatch` is not there"),
+        (
+            [rule("*", "body", 0.0), rule("web", ".*", 0.0), {**rule("web", "body", 1.0), "level": "isolated"}],
+            {},
+            "LEVEL: `isolated` is not there",
+        ),
+    ],
+)
+def test_what_is_not_enforced_in_a_model_that_is_split_is_refused(rules, more, said):
     model = fully_shard(Body())
-    with refused("ENGINE: 4 parameters are split over processes: no policy is enforced under FSDP"):
-        Governed(plan_for(model, CLOSED, sources=("trusted", "web"), enforce=enforce), [model])
+    with refused(said):
+        Governed(plan_for(model, *rules, sources=("trusted", "web"), **more), [model])
+
+
+@pytest.mark.usefixtures("one_process")
+def test_so_are_layers_that_would_run_twice_and_batch_norm_keeps_its_name():
+    model = fully_shard(Recurrent())
+    with refused("ENGINE: Module at body.factor would run twice, which a model split by fully_shard cannot"):
+        Governed(plan_for(model, CLOSED), [model])
+    model = fully_shard(nn.Sequential(nn.Linear(4, 4), fully_shard(nn.BatchNorm1d(4))))
+    with refused("COUPLING: BatchNorm1d"):
+        compile_policy(Policy.of(BLOCK), parameters_of_models([model]))
 
 
 def test_a_parameter_that_is_made_anew_is_refused():
