@@ -1,4 +1,4 @@
-"""Where Opacus is installed: the level `dp` (programs/private_checks.py), and T2 with it as the oracle."""
+"""Policies where frameworks are installed: the level `dp` and T2 with Opacus, Lightning, Hugging Face's Trainer."""
 
 from __future__ import annotations
 
@@ -40,3 +40,7 @@ def test_an_audit_in_one_run_finds_no_more_than_was_spent() -> None:
 
 def test_t2_routed_gradients_are_those_of_opacus_for_each_sample() -> None:
     check(program=PROGRAMS / "oracle_checks.py")
+
+
+def test_policies_hold_in_lightning_and_in_hugging_faces_trainer() -> None:
+    check(program=PROGRAMS / "governed_doors.py")
