@@ -15,7 +15,7 @@ from detlab_magics.errors import MagicError
 from detlab_magics.magic_lines import expanded, parse_line, short_errors
 
 if TYPE_CHECKING:
-    from detlab.governance import Plan, Policy
+    from detlab.governance import Plan
     from detlab_magics.kernel import KernelSession
 
 _PLAN = "plan"
@@ -48,9 +48,10 @@ class GovernanceMagics(Magics):
     def det_governance(self, line: str, local_ns: dict[str, Any] | None = None) -> None:
         """Show what each source of samples may train, before anything runs, and what a checkpoint was learnt from.
 
-        `plan` asks nothing of the cluster: what does not fit is named with a code and what to do. The other words are
-        those of `det governance`, with the same arguments and options. `${name}` takes a variable
-        of the notebook. Where the evidence is not in order, the cell fails. Examples::
+        `plan` asks nothing of the cluster: what does not fit is named with a code and what to do. Arguments that a
+        function must have are taken from the config's hyperparameters, as `det governance plan` does. The other words
+        are those of `det governance`, with the same arguments and options. `${name}` takes a variable of the
+        notebook. Where the evidence is not in order, the cell fails. Examples::
 
             %det_governance plan net --config config.yaml
             %det_governance plan make_net --config my_config
@@ -101,36 +102,38 @@ def compiled(model: str | None, config: str, parameters: str | None, namespace: 
         MagicError: What the line names is not there, or of another kind.
         GovernanceError: The policy has mistakes, or does not fit the model.
     """
-    from detlab.cli.commands.governance import read_yaml
-    from detlab.governance import compile_policy, parameters_from, parameters_of
+    from detlab.cli.commands.governance import plain_values, policy_block, read_yaml
+    from detlab.governance import Policy, compile_policy, parameters_from, parameters_of
 
     if (model is None) == (parameters is None):
         raise MagicError("name the variable of a model, or a file with --parameters", hint="%det_governance plan net")
-    policy = _policy(config, namespace)
+    raw = _config(config, namespace)
+    policy = Policy.of(policy_block(raw, config))
     if parameters is not None:
         return compile_policy(policy, parameters_from(read_yaml(parameters)))
-    made = _model(str(model), namespace)
+    made = _model(str(model), namespace, plain_values(raw))
     return compile_policy(policy, parameters_of(made), kinds=[type(one).__name__ for one in made.modules()])
 
 
-def _policy(config: str, namespace: dict[str, Any]) -> Policy:
-    from detlab.cli.commands.governance import policy_block, read_yaml
-    from detlab.governance import Policy
+def _config(config: str, namespace: dict[str, Any]) -> Any:
+    from detlab.cli.commands.governance import read_yaml
 
     raw = namespace.get(config)
     if not isinstance(raw, dict):
         raw = read_yaml(config)
-    if "governance" not in raw and "sources" in raw:
+    if isinstance(raw, dict) and "governance" not in raw and "sources" in raw:
         raw = {"governance": raw}
-    return Policy.of(policy_block(raw, config))
+    return raw
 
 
-def _model(name: str, namespace: dict[str, Any]) -> Any:
+def _model(name: str, namespace: dict[str, Any], hyperparameters: dict[str, Any]) -> Any:
+    from detlab.cli.commands.governance import model_of
+
     if name not in namespace:
         raise MagicError(f"there is no variable {name!r}", hint="make the model in a cell above: net = Net()")
     made = namespace[name]
     if not _is_model(made) and callable(made):
-        made = made()
+        return model_of(made, name, hyperparameters, f"{name}({{}}) in a cell")
     if not _is_model(made):
         raise MagicError(f"{name} is a {type(made).__name__}, neither a model nor a function that makes one")
     return made

@@ -283,7 +283,7 @@ def parameters_of(model: Any, prefix: str = "") -> list[TrainedParameter]:
         model: A model that is not wrapped or compiled.
         prefix: In front of each name.
     """
-    kinds = {name: type(module).__name__ for name, module in model.named_modules()}
+    kinds = {name: stock_class(type(module)).__name__ for name, module in model.named_modules()}
     names: dict[int, list[str]] = {}
     found: dict[int, Any] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -299,6 +299,20 @@ def parameters_of(model: Any, prefix: str = "") -> list[TrainedParameter]:
         )
         for key, own in names.items()
     ]
+
+
+_SPLIT = "FSDPModule"
+
+
+def is_split(kind: type) -> bool:
+    """Return whether a class is one that torch's `fully_shard` has made of another."""
+    return any(one.__name__ == _SPLIT for one in kind.__mro__)
+
+
+def stock_class(kind: type) -> type:
+    """Return the class of which `fully_shard` has made this one; any other as it is."""
+    names = [one.__name__ for one in kind.__mro__]
+    return kind.__mro__[names.index(_SPLIT) + 1] if _SPLIT in names else kind
 
 
 def parameters_from(listed: Any) -> list[TrainedParameter]:

@@ -20,7 +20,7 @@ from detlab.pytorch.governance.guard import GradientGuard, Watch
 from detlab.pytorch.governance.meter import Meter
 from detlab.pytorch.governance.microbatch import SourceBatches, SourceParts
 from detlab.pytorch.governance.preflight import PreflightResult, try_layers
-from detlab.pytorch.governance.router import Router, misfits, trained_tensors
+from detlab.pytorch.governance.router import Router, misfits, replaced, splitters, trained_tensors, unenforced
 from detlab.pytorch.parallel.unwrapping import bare, plain_name
 
 logger = logging.getLogger("detlab.pytorch")
@@ -51,7 +51,8 @@ class Governed(SourceBatches):
 
     Raises:
         GovernanceError: The plan is of another model (POLICY), a level cannot be enforced (LEVEL), a source's last day
-            is over (REVOKED), or a layer with different factors cannot be routed (ENGINE). All is listed.
+            is over (REVOKED), a layer with different factors cannot be routed, or parameters are split over processes
+            in another way than by FSDP2 (ENGINE). All is listed.
     """
 
     levels = frozenset({"direct", "isolated"})
@@ -60,8 +61,14 @@ class Governed(SourceBatches):
     def __init__(self, plan: Plan, models: Sequence[Any]) -> None:
         self._wrapped = list(models)
         models = [bare(model) for model in models]
+        for module in splitters(models):
+            module.reshard()
         parameters = trained_tensors(models)
-        problems = [*misfits(plan, parameters), *plan.policy.expired(datetime.datetime.now(datetime.UTC).date())]
+        problems = [
+            *misfits(plan, parameters),
+            *unenforced(plan, models, parameters),
+            *plan.policy.expired(datetime.datetime.now(datetime.UTC).date()),
+        ]
         levels = {level for row in plan.levels for level in row} - self.levels
         problems += [Refusal("LEVEL", f"the level {level!r} is enforced by a PyTorchTrial alone") for level in levels]
         if problems:
@@ -76,6 +83,7 @@ class Governed(SourceBatches):
         self._isolated = close(models, self._router)
         self.meter = Meter(plan, self._device, routed)
         self._guard = GradientGuard(self._router, parameters, routed)
+        self._guard.follow(splitters(models))
         self._index = plan.policy.index()
         self._without = len(plan.sources) if plan.default is not None else None
         self._said: set[str] = set()
@@ -110,6 +118,9 @@ class Governed(SourceBatches):
             sources: As there; None if they come with `backward`.
             lent: Whether its samples are another rank's, so that it trains nothing.
         """
+        anew = replaced(self._models, self._router) if self._guard.due(self._batches) else []
+        if anew:
+            raise GovernanceError(anew)
         self._refuse([*self._guard.outside(), *self._guard.changed()])
         if self._stepped:
             self._stepped = False
@@ -245,7 +256,7 @@ class Governed(SourceBatches):
         half = half.to(self._device)
         watch, self._router.watch.half = self._router.watch, half
         taken = watch.inputs or []
-        targets = [*self._parameters.values(), *(one for one, _ in taken)]
+        targets = [*self._guard.live.values(), *(one for one, _ in taken)]
         try:
             found = torch.autograd.grad(losses, targets, half.to(losses.dtype), retain_graph=True, allow_unused=True)
             for (_, places), gradient in zip(taken, found[len(self._parameters) :], strict=True):

@@ -92,6 +92,7 @@ class GradientGuard:
 
     Attributes:
         leak: Sum of the norms of what arrived and should not have.
+        live: By name, the tensors that forward passes use: the parameters, or what FSDP2 gathers of them.
     """
 
     def __init__(self, router: Router, parameters: Mapping[str, Any], routed: Iterable[str]) -> None:
@@ -106,13 +107,43 @@ class GradientGuard:
         self._norms: Any = None
         self.leak = 0.0
         # The nodes are kept: a node that nobody refers to is made anew, without its hooks.
-        self._nodes = []
-        for name, parameter in self._parameters.items():
-            node = torch.autograd.graph.get_gradient_edge(parameter).node
-            place = router.place(parameter)
-            assert place is not None
-            node.register_prehook(functools.partial(self._arrived, name, place))
-            self._nodes.append(node)
+        self._nodes: list[Any] = []
+        self.live = dict(self._parameters)
+        for name in self.live:
+            self._listen(name, self.live[name])
+
+    def _listen(self, name: str, tensor: Any) -> None:
+        place = self._router.place(tensor)
+        assert place is not None
+        node = torch.autograd.graph.get_gradient_edge(tensor).node
+        node.register_prehook(functools.partial(self._arrived, name, place))
+        self._nodes.append(node)
+
+    def follow(self, modules: Iterable[Any]) -> None:
+        """Listen also at what FSDP2 gathers, which is made in the first forward pass and stays the same tensor.
+
+        Args:
+            modules: Those that gather; empty: the model is not split.
+        """
+        names = {id(parameter): name for name, parameter in self._parameters.items()}
+        for module in modules:
+            held = [
+                (child, own, names[id(parameter)])
+                for child in module.modules()
+                for own, parameter in child.named_parameters(recurse=False)
+                if id(parameter) in names
+            ]
+            module.register_forward_pre_hook(functools.partial(self._gathered, held))
+
+    def _gathered(self, held: Sequence[tuple[Any, str, str]], module: Any, args: Any) -> None:
+        for child, own, name in held:
+            tensor = child._parameters[own]
+            if self._router.place(tensor) is None:
+                place = self._router.place(self._parameters[name])
+                assert place is not None
+                self._router.also(tensor, place)
+                self.live[name] = tensor
+                self._listen(name, tensor)
 
     def due(self, batch: int) -> bool:
         """Return whether a batch is looked at, counted from the beginning of this process."""
@@ -192,7 +223,8 @@ class GradientGuard:
 
     def _measure(self) -> Any:
         """Return a number for the values of each parameter; NaN counts as a number."""
-        norms = torch._foreach_norm([parameter.detach() for parameter in self._parameters.values()])
+        held = [getattr(parameter, "to_local", lambda own=parameter: own)() for parameter in self._parameters.values()]
+        norms = torch._foreach_norm([one.detach() for one in held])
         return torch.nan_to_num(torch.stack([norm.double() for norm in norms]), nan=-1.0)
 
 
