@@ -6,6 +6,8 @@ Functions named `on_rank_…` run in both processes; tensors come back as lists.
 from __future__ import annotations
 
 import math
+import types
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -269,6 +271,29 @@ def on_rank_plan(contexts: Any) -> list[str]:
 
 def test_a_split_model_has_the_matrix_of_the_whole_one(ranks):
     assert len({one for found in ranks.run("on_rank_plan") for one in found}) == 1
+
+
+def on_rank_page(contexts: Any, text: str) -> Any:
+    rank = torch.distributed.get_rank()
+    found: dict[str, Any] = {}
+    exec(text, found)
+    model, reported = network(), []
+    core = types.SimpleNamespace(
+        distributed=types.SimpleNamespace(rank=rank),
+        train=types.SimpleNamespace(report_training_metrics=lambda **one: reported.append(one)),
+    )
+    batches = (part(index, rank, SKEWED) for index in range(STEPS))
+    found["train"](core, model, ((x, y, names) for names, x, y in batches), POLICY)
+    return whole(model), [one["steps_completed"] for one in reported]
+
+
+def test_the_loop_that_the_page_prints_for_fsdp2_trains_under_a_policy(ranks):
+    page = Path(__file__).parents[4] / "docs" / "how-to" / "use-your-framework.md"
+    (text,) = [one.split("```")[0] for one in page.read_text().split("```python") if "fully_shard(model)" in one]
+    (first, told), (second, _) = ranks.run("on_rank_page", text)
+    plain = by_hand(SKEWED, kind=lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+    assert nearly([(first, told), (second, told)], plain) <= 1e-12
+    assert told == list(range(1, STEPS + 1))
 
 
 # --- four ranks
