@@ -307,6 +307,14 @@ def test_a_parameter_that_is_made_anew_is_refused():
         one_batch(governed, model)
 
 
+def test_a_rule_that_matches_nothing_is_said_where_it_is_trained_too(caplog):
+    """Only `det governance plan` said it once: a misspelt layer that was to be closed was trained by all, unseen."""
+    with caplog.at_level(logging.WARNING):
+        governed_model(Body, rule("web", "bodyy", 0.0))
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("governance: DEAD: governance.rules[1] (web, bodyy) matches no parameter of this model")
+
+
 def test_an_audit_logs_and_counts_what_it_does_not_refuse(caplog):
     governed, model = governed_model(Around, CLOSED, enforce="audit")
     with caplog.at_level(logging.WARNING):

@@ -73,6 +73,8 @@ class Governed(SourceBatches):
         problems += [Refusal("LEVEL", f"the level {level!r} is enforced by a PyTorchTrial alone") for level in levels]
         if problems:
             raise GovernanceError(problems)
+        for one in plan.warnings if _rank() == 0 else ():
+            logger.warning("governance: %s: %s", one.code, one.message)
         self.plan = plan
         self._device = next(iter(parameters.values())).device
         self._parameters = parameters
@@ -424,6 +426,10 @@ class Governed(SourceBatches):
 
 def _backward(losses: Any, seeds: Any, retain_graph: bool) -> None:
     losses.backward(seeds, retain_graph=retain_graph)
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 def _world() -> int:
