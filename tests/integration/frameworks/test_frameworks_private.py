@@ -1,4 +1,4 @@
-"""Policies where frameworks are installed: the level `dp` and T2 with Opacus, Lightning, Hugging Face's Trainer."""
+"""Policies with libraries of an environment of their own: Opacus (the level `dp`, T2), Lightning, the Trainer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from framework_task import PYTHON, ROOT, needs_frameworks
 
 PROGRAMS = Path(__file__).parent / "programs"
-SHARED = ("harness", "tests", "tests/integration/pytorch", "tests/unit/governance")
+SHARED = ("harness", "tests", "tests/docs", "tests/integration/pytorch", "tests/unit/governance")
 FOLDERS = (*(ROOT / one for one in SHARED), PROGRAMS)
 
 
@@ -42,5 +42,5 @@ def test_t2_routed_gradients_are_those_of_opacus_for_each_sample() -> None:
     check(program=PROGRAMS / "oracle_checks.py")
 
 
-def test_policies_hold_in_lightning_and_in_hugging_faces_trainer() -> None:
+def test_lightning_and_the_trainer_train_under_a_policy_as_the_page_prints_it() -> None:
     check(program=PROGRAMS / "governed_doors.py")

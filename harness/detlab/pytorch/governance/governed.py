@@ -275,7 +275,7 @@ class Governed(SourceBatches):
 
     def _check_apart(self, losses: Any) -> None:
         """Refuse losses that depend on other samples: half of them may give no gradient to rows of the other half."""
-        if len(losses) < 2:
+        if len(losses) < 2 and not splitters(self._models):  # in a split model each pass exchanges with all ranks
             return
         generator = torch.Generator().manual_seed(len(losses))
         half = torch.zeros(len(losses), dtype=torch.bool)

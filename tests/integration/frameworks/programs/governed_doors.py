@@ -1,159 +1,176 @@
-"""Policies in Lightning and Hugging Face's Trainer, as the docs show it; `test_frameworks_private.py` runs this."""
+"""Lightning and Hugging Face's Trainer under a policy, as docs/how-to/use-your-framework.md prints it.
+
+`test_frameworks_private.py` runs this.
+"""
 
 from __future__ import annotations
 
 import copy
-import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import lightning
 import pytest
 import torch
-from governed_models import plan_for, rule
+import transformers
+from docs_snippets import DOCS, blocks
 from torch import nn
-from torch.nn import functional
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from torch.utils.data import DataLoader
 
 from detlab.governance import GovernanceError
-from detlab.pytorch.governance import Governed
 
-NAMES = ("trusted", "web", "web", "trusted", "web", "trusted", "trusted", "web")
-CLOSED = rule("web", "0", 0.0)
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning advises on loaders, machines and loggers
+NAMES = ("trusted", "web")
+POLICY = {
+    "sources": [{"name": name} for name in NAMES],
+    "rules": [
+        {"source": "*", "layers": ".*", "scale": 1.0},
+        {"source": "web", "layers": r"net\.body", "scale": 0.0},
+        {"source": "web", "layers": r"net\.head", "scale": 0.5},
+    ],
+}
+FACTORS = {"trusted": (1.0, 1.0), "web": (0.0, 0.5)}
 RATE = 0.1
 
 
-def network() -> Any:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+def printed(name: str) -> Any:
+    """Return a class that the page has the reader write."""
+    for block in blocks(DOCS / "how-to" / "use-your-framework.md", "python"):
+        if f"class {name}(" in block.text:
+            found: dict[str, Any] = {}
+            exec(compile(block.text, str(block), "exec"), found)
+            return found[name]
+    raise AssertionError(f"the page has no {name}")
 
 
-def samples() -> list[dict[str, Any]]:
-    x = torch.randn(len(NAMES), 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    return [{"x": x[at], "y": at % 3, "source": int(name == "web")} for at, name in enumerate(NAMES)]
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.body, self.head = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(images).tanh())
 
 
-def by_hand() -> list[torch.Tensor]:
-    """Return the weights after one epoch in batches of four, sample by sample."""
-    model = network()
-    parameters, data = list(model.parameters()), samples()
-    for start in range(0, len(data), 4):
+class Around(Net):
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(nn.functional.linear(images, self.body.weight, self.body.bias).tanh())
+
+
+class Answering(nn.Module):
+    """What a Trainer takes."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, images: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"logits": self.net(images)}
+
+
+def samples() -> list[tuple[torch.Tensor, int, str]]:
+    draw = torch.Generator().manual_seed(5)
+    return [
+        (torch.randn(4, dtype=torch.float64, generator=draw), index % 3, NAMES[index * index % 5 % 2])
+        for index in range(22)  # in batches of four, the last of two
+    ]
+
+
+def by_hand(net: nn.Module, size: int, most: float | None) -> list[torch.Tensor]:
+    """Return the weights after an epoch in steps of so many samples, each differentiated by itself."""
+    net = copy.deepcopy(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
+    listed, parameters = samples(), list(net.parameters())
+    for start in range(0, len(listed), size):
+        step = listed[start : start + size]
         total = [torch.zeros_like(one) for one in parameters]
-        for one in data[start : start + 4]:
-            loss = functional.cross_entropy(model(one["x"][None]), torch.tensor([one["y"]]))
-            factors = (0.0, 0.0, 1.0, 1.0) if one["source"] else (1.0,) * 4
+        for image, label, name in step:
+            loss = nn.functional.cross_entropy(net(image[None]), torch.tensor([label]))
             for place, gradient in enumerate(torch.autograd.grad(loss, parameters)):
-                total[place] += factors[place] * gradient / 4
-        with torch.no_grad():
-            for parameter, gradient in zip(parameters, total, strict=True):
-                parameter.sub_(RATE * gradient)
+                total[place] += FACTORS[name][place // 2] * gradient / len(step)
+        for one, gradient in zip(parameters, total, strict=True):
+            one.grad = gradient
+        for same in (parameters[:2], parameters[2:]) if most else ():
+            nn.utils.clip_grad_norm_(same, most)
+        optimizer.step()
     return parameters
 
 
-def same(model: Any) -> bool:
-    return all((a - b).abs().max() <= 1e-12 for a, b in zip(model.parameters(), by_hand(), strict=True))
+def assert_near(net: nn.Module, expected: Sequence[torch.Tensor]) -> None:
+    for found, one in zip(net.parameters(), expected, strict=True):
+        assert (found - one).abs().max().item() <= 1e-12
 
 
-class Module(lightning.LightningModule):
-    def __init__(self, *, around: bool = False) -> None:
-        super().__init__()
-        self.automatic_optimization = False
-        self.net = network()
-        self.around = around
-
-    def on_fit_start(self) -> None:
-        self.governed = Governed(plan_for(self.net, CLOSED, sources=("trusted", "web")), [self.net])
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        optimizer = self.optimizers()
-        with self.governed.batch(batch["source"]):
-            losses = functional.cross_entropy(self.net(batch["x"]), batch["y"], reduction="none")
-            if self.around:
-                losses = losses + functional.linear(batch["x"], self.net[0].weight).sum(1)
-            self.governed.backward(losses, by=self.differentiate)
-        self.governed.step(optimizer)
-
-    def differentiate(self, losses: Any, gradient: Any, retain_graph: bool) -> None:
-        self.manual_backward(losses, gradient=gradient, retain_graph=retain_graph)
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.net.parameters(), lr=RATE)
+def fit_lightning(net: nn.Module) -> Any:
+    module = printed("GovernedModule")(net, POLICY)
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        devices=1,
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(module, DataLoader(samples(), batch_size=4))
+    assert trainer.global_step == 6
+    return module.governed
 
 
-def fit(module: Module, folder: Path) -> None:
-    quiet = {
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", default_root_dir=folder, **quiet)
-        trainer.fit(module, torch.utils.data.DataLoader(samples(), batch_size=4))
+def test_lightning_trains_under_a_policy() -> None:
+    net = Net().double()
+    expected = by_hand(net, 4, None)
+    metrics = fit_lightning(net).metrics()
+    assert_near(net, expected)
+    assert metrics["gov/leak_mass"] == 0.0
+    assert metrics["gov/depth"]["mass"][1] == [0.0, 1.0]
 
 
-def test_lightning_trains_what_the_policy_says_and_a_leak_ends_it(tmp_path: Path) -> None:
-    module = Module()
-    fit(module, tmp_path)
-    assert module.governed.metrics()["gov/share"] == {"trusted": 0.5, "web": 0.5}
-    assert same(module.net)
-    with pytest.raises(GovernanceError, match=r"LEAK: 0\.weight"):
-        fit(Module(around=True), tmp_path)
+def test_the_guard_looks_on_in_lightning() -> None:
+    with pytest.raises(GovernanceError, match=r"LEAK: net\.body"):
+        fit_lightning(Around().double())
 
 
-class Steps(TrainerCallback):
-    """Tells the policy of each step of the optimizer."""
-
-    def __init__(self, governed: Governed) -> None:
-        self.governed = governed
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        self.governed.before_step(more["optimizer"])
-        self.governed.reduce(more["model"].parameters())
-
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        self.governed.after_step([more["optimizer"]])
-
-
-class GovernedTrainer(Trainer):
-    def __init__(self, governed: Governed, **more: Any) -> None:
-        super().__init__(callbacks=[Steps(governed)], **more)
-        self.governed = governed
-
-    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        model.train()
-        inputs = self._prepare_inputs(inputs)
-        with self.governed.batch(inputs.pop("source")):
-            losses = functional.cross_entropy(model(inputs["x"]), inputs["y"], reduction="none")
-            self.governed.backward(losses, by=self.differentiate)
-        return losses.detach().mean()
-
-    def differentiate(self, losses: Any, gradient: Any, retain_graph: bool) -> None:
-        self.accelerator.backward(losses, gradient=gradient, retain_graph=retain_graph)
-
-
-def test_hugging_faces_trainer_trains_what_the_policy_says(tmp_path: Path) -> None:
-    model = network()
-    governed = Governed(plan_for(model, CLOSED, sources=("trusted", "web")), [model])
-    arguments = TrainingArguments(
-        output_dir=str(tmp_path),
+def fit_trainer(net: nn.Module, folder: Path, accumulation: int) -> Any:
+    listed = [{"images": image, "labels": label, "sources": NAMES.index(name)} for image, label, name in samples()]
+    args = transformers.TrainingArguments(
+        output_dir=str(folder),
+        use_cpu=True,
         num_train_epochs=1,
         per_device_train_batch_size=4,
+        gradient_accumulation_steps=accumulation,
+        train_sampling_strategy="sequential",
         learning_rate=RATE,
         lr_scheduler_type="constant",
-        optim="sgd",
         max_grad_norm=0,
-        train_sampling_strategy="sequential",
         remove_unused_columns=False,
-        report_to="none",
         save_strategy="no",
-        use_cpu=True,
+        report_to=[],
         disable_tqdm=True,
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        trainer = GovernedTrainer(governed, model=model, args=arguments, train_dataset=samples())
-        trainer.train()
-    assert governed.metrics()["gov/share"] == {"trusted": 0.5, "web": 0.5}
-    assert same(copy.deepcopy(model))
+    trainer = printed("GovernedTrainer")(
+        model=Answering(net),
+        args=args,
+        train_dataset=listed,
+        optimizers=(torch.optim.SGD(net.parameters(), lr=RATE), None),
+        policy=POLICY,
+    )
+    trainer.train()
+    return trainer.governed
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_the_trainer_trains_under_a_policy(tmp_path: Path, accumulation: int) -> None:
+    net = Net().double()
+    expected = by_hand(net, 4 * accumulation, 1.0)
+    metrics = fit_trainer(net, tmp_path, accumulation).metrics()
+    assert_near(net, expected)
+    assert metrics["gov/leak_mass"] == 0.0
+    assert metrics["gov/depth"]["mass"][1] == [0.0, 1.0]
+
+
+def test_the_guard_looks_on_in_the_trainer(tmp_path: Path) -> None:
+    with pytest.raises(GovernanceError, match=r"LEAK: net\.body"):
+        fit_trainer(Around().double(), tmp_path, 1)
