@@ -7,6 +7,7 @@ import html
 from collections.abc import Sequence
 
 from detlab.governance.matrix import Plan
+from detlab.governance.targets import told
 from detlab.visible import visible
 
 MOST_GROUPS = 200
@@ -102,7 +103,7 @@ def text(plan: Plan) -> str:
     ]
     if len(shown) > MOST_GROUPS:
         table.append(f"... and {len(shown) - MOST_GROUPS} more")
-    table += [str(one) for one in plan.warnings]
+    table += [*map(visible, told(plan.policy)), *map(str, plan.warnings)]
     return "\n".join([*table, f"policy {plan.policy_hash}", f"S      {plan.s_hash}"])
 
 
