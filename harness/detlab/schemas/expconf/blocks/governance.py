@@ -144,7 +144,8 @@ class ProfileConfig(Block):
     """Profiles of weights, by which a model is recognised after a conversion or a cast.
 
     The first samples of the first validation are kept in each checkpoint, as a frozen probe. What the model makes of
-    them is signed with the checkpoint, and compared before training goes on from it.
+    them is signed with the checkpoint, and compared before training goes on from it; validations report the part of it
+    that is of layers.
     """
 
     samples: Annotated[int, Field(ge=2, le=256)] = Field(
