@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from detlab.governance.ledger import MatrixRecord
 from detlab.governance.matrix import Plan
+from detlab.governance.targets import told
 from detlab.visible import visible
 
 MOST_GROUPS = 200
@@ -109,7 +110,7 @@ def text(plan: Plan) -> str:
     """Return the matrix as a table: a line for parameters with the same scales, a column for each source."""
     shown = groups(plan.matrix)
     table = matrix_lines(plan.sources, shown[:MOST_GROUPS], len(shown) - MOST_GROUPS)
-    table += [str(one) for one in plan.warnings]
+    table += [*map(visible, told(plan.policy)), *map(str, plan.warnings)]
     return "\n".join([*table, f"policy {plan.policy_hash}", f"S      {plan.s_hash}"])
 
 

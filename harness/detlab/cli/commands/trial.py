@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,15 +17,19 @@ from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.failures import OneByOne, failure_card
+from detlab.cli.output.governed import depth_table
 from detlab.cli.output.logs import LogOptions, log_options, print_trial_logs
 from detlab.cli.output.printing import clean, facts, moment, say, say_json, show, table
 from detlab.cli.output.trial_metrics import metric_option
 from detlab.client.facts import TrialMetrics
+from detlab.client.operations.governance.measured import measured
 from detlab.client.rendering import no_point
 from detlab.client.resources import Trial
 from detlab.client.tabular import METRIC_COLUMNS, csv_text
 from detlab.schemas.wire import AttemptView
 
+GOVERNED = "gov/coverage"
+"""A metric that every governed validation reports."""
 COMMANDS = {"trial": "Trials: list, search, describe, logs, metrics, kill, download."}
 
 
@@ -87,26 +92,34 @@ def describe(invocation: Invocation, trial_ids: tuple[int, ...], with_metrics: b
     """
     found = [invocation.client.get_trial(number) for number in trial_ids]
     if invocation.as_json:
-        told = [_told(item, with_metrics=with_metrics) for item in found]
+        told = [_told(invocation, item, with_metrics=with_metrics) for item in found]
         say_json(told[0] if len(told) == 1 else told)
         return
     for item in found:
-        _describe(item)
+        _describe(item, _measured(invocation, item))
         if with_metrics:
             say()
             _print_metrics(item.id, list(item.iter_metrics()))
 
 
-def _told(item: Trial, *, with_metrics: bool) -> dict[str, object]:
+def _told(invocation: Invocation, item: Trial, *, with_metrics: bool) -> dict[str, object]:
     reports = {"metrics": [_report(report) for report in item.iter_metrics()]} if with_metrics else {}
-    return {**item.view.model_dump(mode="json"), **reports}
+    found = _measured(invocation, item)
+    return {**item.view.model_dump(mode="json"), **({"governance": found} if found else {}), **reports}
+
+
+def _measured(invocation: Invocation, item: Trial) -> dict[str, Any]:
+    """Return what a governed trial has measured that is no single number; nothing of another trial."""
+    if GOVERNED not in item.view.summary.get("validation", {}):
+        return {}
+    return invocation.client.session.run(measured(item.id))
 
 
 def _attempt(one: AttemptView) -> tuple[object, ...]:
     return one.run, one.resume_step or 0, one.agent_id, moment(one.started_at), moment(one.ended_at), one.reason
 
 
-def _describe(item: Trial) -> None:
+def _describe(item: Trial, governed: dict[str, Any]) -> None:
     view = item.view
     facts(
         [
@@ -159,6 +172,7 @@ def _describe(item: Trial) -> None:
         say()
         columns = ("Group", "Metric", "Count", "Last", "Min", "Max", "Mean", "NaN")
         table(columns, rows, right=columns[2:])
+    depth_table(governed)
     card = view.card or view.failure
     if card is not None:
         say()

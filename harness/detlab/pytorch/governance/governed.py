@@ -413,8 +413,12 @@ class Governed(SourceBatches):
         report = self.meter.report(depth, float(leak))
         codes = {"provenance_coverage": ("COVER", "gov/coverage"), "leak_mass": ("LEAK", "gov/leak_mass")}
         broken = []
+        if self.plan.policy.targets and self._router.compiled:
+            broken.append(
+                Refusal("TARGET", "a model is compiled, and nobody can see in there what sources give to layers")
+            )
         for name, (low, high) in self.plan.policy.constraints.items():
-            if name not in codes:  # of memorisation: searches keep them, and what breaks one is stopped
+            if name not in codes:  # searches keep the others, and what breaks one is stopped
                 continue
             code, metric = codes[name]
             value = report[metric]

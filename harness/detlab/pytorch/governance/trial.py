@@ -245,6 +245,13 @@ class GovernedTrial:
         """Take a probe of each model in a validation, if the policy asks for profiles and there is none yet."""
         return contextlib.nullcontext() if self._probes is None else self._probes.watching(self.models)
 
+    def _profiled(self, distributed: Any) -> dict[str, Any]:
+        """Return the `gov/` metrics of profiles, if the policy asks for them; all ranks call it, for the chief's."""
+        if self._probes is None:
+            return {}
+        found: dict[str, Any] = distributed.broadcast(self._probes.report(self.models) if distributed.rank == 0 else {})
+        return found
+
     @property
     def _wants_probe(self) -> bool:
         """Whether a checkpoint is to have profiles, and nothing was validated yet."""

@@ -187,6 +187,16 @@ def rewrite(folder: Path, change: Any) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
+def test_each_validation_tells_in_how_many_directions_layers_differ_on_the_probe(tmp_path):
+    trial = run(str(tmp_path), policy=PROFILED, fit=fit(6, validation_period=Batch(3)))
+    signed = [one.models[0] for _, _, segment in chain_of(str(tmp_path)) if (one := segment.profile)]
+    told = [one["gov/profile"] for one in trial.told]
+    assert [one["probe"] for one in told] == [[one.probe] for one in signed]
+    assert [one["layers"] for one in told] == [["0", "2"], ["0", "2"]]
+    assert [one["dimension"] for one in told] == [[one.layers[name][1] for name in ("0", "2")] for one in signed]
+    assert told[0]["dimension"] != told[1]["dimension"]
+
+
 def test_without_profiles_checkpoints_keep_no_sample(tmp_path):
     run(str(tmp_path), fit=fit(3, validation_period=Batch(1)))
     ((uuid, (_, segment)),) = segments(str(tmp_path)).items()

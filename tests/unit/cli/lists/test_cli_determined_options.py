@@ -17,7 +17,7 @@ from click.testing import Result
 
 from detlab.cli.root import det as root
 from detlab.schemas.jobwire import JobView
-from detlab.schemas.wire import BestView, SeriesView, TrialState
+from detlab.schemas.wire import BestView, SeriesView, SummaryView, TrialState
 from testbed.fake_master.api import FakeMaster
 
 Det = Callable[..., Result]
@@ -141,6 +141,27 @@ def test_a_trial_is_described_with_its_metrics(master: FakeMaster, det: Det) -> 
         ("loss", "0.25"),
     ]
     assert det("t", "describe", 1, "--metrics-summary").exit_code == 0
+
+
+def test_a_governed_trial_is_described_with_what_each_source_gave_to_each_layer(master: FakeMaster, det: Det) -> None:
+    master.add_experiment()
+    master.add_trial(1, summary={"validation": {"gov/coverage": SummaryView(count=1, last=1.0)}})
+    depth = {"sources": ["trusted", "web"], "layers": ["body", "\x1b[1mhead"], "mass": [[0.4, 0.6], [0.0, 1.0]]}
+    share = {"trusted": 0.75, "web": 0.25}
+    each = {"gov/depth": depth, "gov/share": share}
+    items = [{"group": "validation", "name": name, "steps_completed": 6, "value": one} for name, one in each.items()]
+    master.answers["trials/1/values"] = {"items": items}
+    lines = [line.split() for line in det("t", "describe", 1).stdout.splitlines()]
+    assert ["trusted", "web"] in lines
+    assert ["samples", "75.0%", "25.0%"] in lines
+    assert ["to", "body", "40.0%", "0.0%"] in lines
+    assert any(line[-2:] == ["60.0%", "100.0%"] and "\x1b" not in "".join(line) for line in lines)
+    told = json.loads(det("t", "describe", 1, "--json").stdout)["governance"]
+    assert told == {name: {"steps_completed": 6, "value": one} for name, one in each.items()}
+    master.answers["trials/1/values"] = {"items": [{**items[0], "value": {"sources": "x", "layers": 3}}]}
+    assert det("t", "describe", 1).exit_code == 0
+    master.add_trial(1)
+    assert "governance" not in json.loads(det("t", "describe", 2, "--json").stdout)
 
 
 def test_logs_take_determineds_names_of_filters(master: FakeMaster, det: Det) -> None:
