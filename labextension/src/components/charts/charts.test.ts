@@ -132,6 +132,12 @@ describe('lines on the canvas', () => {
     expect(log.y(0)).toBeNaN();
   });
 
+  it.each([[0, 1.5e-318], [5e-324, 1e-323], [-1.7e308, 1.7e308]])('are drawn from %d to %d: the smallest numbers had no place', (low, high) => {
+    const { y } = projection({ ...frame, y: [low, high] });
+    expect([y(low), y(high)]).toEqual([100, 0]);
+    expect(tickTexts([1.5e-318, 5e-324, 1e-320], false)).toEqual(['1.5e-318', '5e-324', '1e-320']);
+  });
+
   it('are found near the pointer, also between two points', () => {
     const lines = [line('a', [1, 1, 1]), line('b', [9, 9, 9])];
     expect(nearest(lines, frame, 15, 88, 12)).toMatchObject({ line: 0 });

@@ -209,7 +209,7 @@ export class CurveChart {
     const inside = this.shownY && this.shownY[0] <= ys[0] && this.shownY[1] >= ys[1];
     const span = (r: Range): number => (log ? decades(...r) : r[1] - r[0]);
     if (!inside || span(ys) < 0.5 * span(this.shownY!)) this.shownY = padded(ys, log);
-    return { x: this.shownX, y: this.shownY! };
+    return { x: besides(this.shownX, Boolean(logX)), y: this.shownY! };
   }
 
   /** The focused range; computed again only when the curves have grown by 2 %. */
@@ -409,6 +409,11 @@ const LOG_TICKS: Pick<uPlot.Axis, 'filter' | 'incrs' | 'splits'> = {
   filter: (_u, splits) => splits,
   splits: (plot, axis, low, high) => logTicks(low, high, room(plot, axis))
 };
+
+/** Room for the dot of the first point, which the edge would cut in half. */
+function besides([low, high]: Range, log: boolean): Range {
+  return [log ? low / 10 ** (0.01 * decades(low, high)) : low - (high - low) * 0.01, high];
+}
 
 /** The width of an axis with these labels: a label that is cut is another number. */
 function wideEnough({ ctx }: uPlot, font: string, texts: readonly string[] | null): number {

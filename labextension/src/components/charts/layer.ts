@@ -42,14 +42,20 @@ export interface Frame {
 export function projection(frame: Frame): { x: (value: number) => number; y: (value: number) => number } {
   const f = frame.log ? Math.log10 : same;
   const g = frame.logX ? Math.log10 : same;
-  const [x0, x1] = [g(frame.x[0]), g(frame.x[1])];
-  const [y0, y1] = [f(frame.y[0]), f(frame.y[1])];
-  const kx = frame.width / (x1 - x0 || 1);
-  const ky = frame.height / (y1 - y0 || 1);
+  const across = placer(g(frame.x[0]), g(frame.x[1]), frame.width);
+  const up = placer(f(frame.y[0]), f(frame.y[1]), frame.height);
   return {
-    x: value => (frame.logX && value <= 0 ? NaN : (g(value) - x0) * kx),
-    y: value => (frame.log && value <= 0 ? NaN : frame.height - (f(value) - y0) * ky)
+    x: value => (frame.logX && value <= 0 ? NaN : across(g(value))),
+    y: value => (frame.log && value <= 0 ? NaN : frame.height - up(f(value)))
   };
+}
+
+/** The place of a value in a range, in pixels. Pixels per unit are no number where the range is one of the smallest, or of the largest. */
+function placer(low: number, high: number, size: number): (value: number) => number {
+  const factor = size / (high - low || 1);
+  if (Number.isFinite(factor) && factor > 0) return value => (value - low) * factor;
+  if (Number.isFinite(high - low)) return value => ((value - low) / (high - low)) * size;
+  return value => ((value / 2 - low / 2) / (high / 2 - low / 2)) * size;
 }
 
 const same = (value: number): number => value;
