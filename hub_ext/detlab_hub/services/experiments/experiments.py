@@ -575,7 +575,7 @@ class Experiments(Service):
                 withdrawn.check(unit.session, row.config, row.workspace_id)
                 row.warnings = without_idle_pause(cost_caps.without_pause(withdrawn.without_pause(row.warnings)))
                 if row.state == ExperimentState.PAUSED:
-                    rules_of(unit.session, row).hold(unit.session, row)
+                    _hold(unit.session, row)
                 resume_search(unit, row, caller.name)
             try:
                 apply_experiment(unit, row, event)
@@ -612,6 +612,19 @@ class Experiments(Service):
             NotFound: There is no such experiment for the caller.
         """
         await removal.forget_files(self._context, caller, experiment_id)
+
+
+def _hold(s: Session, row: ExperimentRow) -> None:
+    """Check that a paused experiment keeps to the config policies of now.
+
+    Raises:
+        ConfigError: It does not; another one would have what they set.
+    """
+    try:
+        rules_of(s, row).hold(s, row)
+    except ConfigError as error:
+        why = f"experiment {row.id} was made before a config policy that does not allow this"
+        raise ConfigError(error.problems, f"{why}; one with what it sets: det experiment fork {row.id}") from error
 
 
 def _experiment_row(

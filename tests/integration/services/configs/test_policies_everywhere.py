@@ -285,8 +285,9 @@ async def test_every_later_door_holds_what_a_submit_sets(place: Place, door: str
         await place.world.services[Experiments].activate(ALICE, forked.id)
         return
     activate = place.world.services[Experiments].activate
-    with pytest.raises(ConfigError, match="config policy of workspace alice/strict says"):
+    with pytest.raises(ConfigError, match="config policy of workspace alice/strict says") as refused:
         await (place.move("strict") if door == "move" else activate(ALICE, place.live))
+    assert door == "move" or f"det experiment fork {place.live}" in str(refused.value)
     assert (await place.world.view(place.live)).state == ExperimentState.PAUSED
 
 
