@@ -138,8 +138,9 @@ def compile_policy(policy: Policy, parameters: Iterable[TrainedParameter], *, ki
     without = None if default is None else tuple(scale for scale, _ in default)
     shapes = tuple((one.name, one.shape) for one in columns)
     matrix = MatrixRecord(tuple(rows), shapes, scales, levels, without, policy.normalize)
-    refusals += isolation_problems(policy, [(one.name, *one.aliases) for one in columns], matrix)
-    of_targets = list(target_problems(policy, columns, scales))
+    names = [(one.name, *one.aliases) for one in columns]
+    refusals += isolation_problems(policy, names, matrix)
+    of_targets = list(target_problems(policy, names, scales))
     refusals += [one for one in of_targets if one.level == "error"]
     if refusals:
         raise GovernanceError(_first_of_each(refusals), "the policy does not fit this model:")

@@ -44,7 +44,7 @@ def plan_of(targets: Any, **more: Any) -> Plan:
 def test_conformance_is_one_minus_the_total_variation_distance_over_groups_of_layers(given, expected):
     plan = plan_of({"trusted": SPLIT})
     targets = plan.policy.targets["trusted"]
-    groups = target_groups(targets, COLUMNS)
+    groups = target_groups(targets, plan.names)
     assert groups == [[0], [3, 4], [1, 2]]
     assert conformance(given, targets, groups) == expected
 

@@ -34,10 +34,10 @@ class Meter:
     def __init__(self, plan: Plan, device: Any, seen: Iterable[str]) -> None:
         self._plan = plan
         self._seen = set(seen)
-        if hidden := unmeasured(plan, self._seen):
+        if hidden := unmeasured(plan.policy, plan.names, plan.scales, self._seen):
             raise GovernanceError(hidden, "the targets of this policy cannot be measured:")
         self._targets = {
-            plan.policy.index()[source]: (source, targets, target_groups(targets, plan.parameters))
+            plan.policy.index()[source]: (source, targets, target_groups(targets, plan.names))
             for source, targets in plan.policy.targets.items()
         }
         self.counts = [0] * (len(plan.sources) + 1)

@@ -16,7 +16,7 @@ def measured(trial_id: int) -> Flow[dict[str, Any]]:
     """
     found: dict[str, Any] = {}
     for name in (DEPTH, SHARE):
-        params = {"group": "validation", "name": name, "limit": 1}
+        params: dict[str, str | int | float | None] = {"group": "validation", "name": name, "limit": 1}
         page = yield Call("GET", f"trials/{int(trial_id)}/values", params=params, parse=plain)
         items = page.get("items") if isinstance(page, dict) else None
         for one in (one for one in items or () if one["name"] == name):
