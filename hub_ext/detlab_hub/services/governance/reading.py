@@ -201,7 +201,7 @@ def _depth(step: int, value: Any, sources: Sequence[str]) -> DepthView | None:
     if any(len(row) != len(layers) or not all(map(_is_share, row)) for row in rows.values()):
         return None
     found = [rows.get(name, [0.0] * len(layers)) for name in sources]
-    kept = range(len(layers))
+    kept: Sequence[int] = range(len(layers))
     if len(layers) > MOST_LINES:
         most = sorted(kept, key=lambda at: -max((row[at] for row in found), default=0.0))[:MOST_LINES]
         kept = sorted(most)
