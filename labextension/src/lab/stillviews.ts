@@ -12,7 +12,6 @@ import { STILL } from '../widget/still';
 
 export const VIEW_OF = 'application/vnd.detlab.view+json';
 const WIDGET = 'application/vnd.jupyter.widget-view+json';
-const WIDGET_STATES = 'application/vnd.jupyter.widget-state+json';
 
 type Bundle = Record<string, unknown>;
 
@@ -34,11 +33,10 @@ export function keepStillViews(notebooks: INotebookTracker): void {
     const cells = (): readonly Cell[] => panel.content.widgets as unknown as readonly Cell[];
     panel.node.addEventListener(STILL, event => putStill(cells(), event.target as Node, (event as CustomEvent<unknown>).detail));
     void panel.context.ready.then(() => panel.sessionContext.ready).then(async () => {
-      const kernel = panel.sessionContext.session?.kernel ?? null;
-      const reply = kernel && await kernel.requestCommInfo({ target_name: 'jupyter.widget' });
-      const alive = reply && reply.content.status === 'ok' ? Object.keys(reply.content.comms) : [];
-      if (!panel.isDisposed && (!reply || reply.content.status === 'ok')) dropLostWidgets(cells(), [...alive, ...savedWidgets(panel.model?.getMetadata('widgets'))]);
-    }).catch(() => undefined); // the page is closed, or the kernel died while it was asked: nothing is replaced
+      const kernel = panel.sessionContext.session?.kernel;
+      const said = kernel ? (await kernel.requestCommInfo({ target_name: 'jupyter.widget' })).content : { status: 'ok' as const, comms: {} };
+      if (!panel.isDisposed && said.status === 'ok') dropLostWidgets(cells(), Object.keys(said.comms));
+    }).catch(() => undefined); // the kernel died while it was asked: nothing is replaced
   };
   notebooks.forEach(follow);
   notebooks.widgetAdded.connect((_, panel) => follow(panel));
@@ -46,14 +44,14 @@ export function keepStillViews(notebooks: INotebookTracker): void {
 
 /** Put a picture in the place of the output that holds `target`. */
 export function putStill(cells: readonly Cell[], target: Node, still: unknown): void {
-  if (typeof still !== 'object' || still === null || !('text/html' in still)) return;
+  if (!(still as Bundle | null)?.['text/html']) return;
   for (const { model: { outputs }, outputArea } of cells) {
     const at = outputArea?.widgets.findIndex(one => one.node.contains(target)) ?? -1;
     if (outputs && at >= 0 && at < outputs.length && VIEW_OF in outputs.get(at).data) return replace(outputs, at, still as Bundle);
   }
 }
 
-/** Leave what was saved beside each of our widgets that is in no kernel and not in the file. */
+/** Leave what was saved beside each of our widgets that is in no kernel. */
 export function dropLostWidgets(cells: readonly Cell[], alive: readonly string[]): void {
   for (const { model: { outputs } } of cells) {
     for (let at = 0; at < (outputs?.length ?? 0); at++) {
@@ -67,9 +65,4 @@ export function dropLostWidgets(cells: readonly Cell[], alive: readonly string[]
 function replace(outputs: Outputs, at: number, data: Bundle): void {
   const kept = Object.fromEntries(Object.entries(data).filter(([type]) => type !== WIDGET && type !== VIEW_OF));
   outputs.set(at, { output_type: 'display_data', data: kept, metadata: {} });
-}
-
-function savedWidgets(metadata: unknown): string[] {
-  const states = (metadata as Record<string, { state?: object }> | undefined)?.[WIDGET_STATES]?.state;
-  return Object.keys(states ?? {});
 }

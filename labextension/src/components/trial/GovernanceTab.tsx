@@ -5,9 +5,8 @@ import type { ReactElement } from 'react';
 import { useApp } from '../../state/context';
 import { isOver } from '../../state/states';
 import type { LearningView, TrialView } from '../../state/wire';
-import { EmptyState, ErrorBanner, Loading, Notice, useLoaded } from '../common';
+import { EmptyState, ErrorBanner, Loading, useLoaded } from '../common';
 import { useThrottled } from '../common/loading/useThrottled';
-import { nameText } from '../common/text';
 import { HeatMap } from '../charts/HeatMap';
 
 export function GovernanceTab({ trial }: { trial: TrialView }): ReactElement {
@@ -19,12 +18,7 @@ export function GovernanceTab({ trial }: { trial: TrialView }): ReactElement {
   if (!data) return <Loading what="Loading what the sources may train" />;
   return (
     <div className="det-governance-tab">
-      {data.refusals.map((one, i) => <Notice key={i} tone="bad">{nameText(one.code, 20)}: {nameText(one.message, 400)}</Notice>)}
-      {data.s_hash ? <Both found={data} over={over} /> : (
-        <EmptyState title={over ? 'This trial ended before it looked at its model.' : 'Waiting for the trial to look at its model …'}>
-          {!over && 'The matrix is recorded before the first step.'}
-        </EmptyState>
-      )}
+      {data.s_hash ? <Both found={data} over={over} /> : <EmptyState title={over ? 'It ended before it looked at its model.' : 'Waiting for the trial to look at its model …'} />}
     </div>
   );
 }
@@ -34,10 +28,8 @@ function Both({ found, over }: { found: LearningView; over: boolean }): ReactEle
   return (
     <>
       <section>
-        <h2>What each source may train</h2>
-        <p className="det-soft">The policy for this model. A closed layer gets nothing from samples of that source. S <code>{found.s_hash.replace('sha256:', '').slice(0, 12)}</code></p>
         <HeatMap
-          label="What each source may train" corner="Parameters" columns={found.sources} leftOut={found.left_out}
+          label="What each source may train" about={<>A closed layer gets nothing from samples of that source. S <code>{found.s_hash.slice(7, 19)}</code></>} corner="Parameters" columns={found.sources} leftOut={found.left_out}
           rows={found.groups.map(one => ({
             name: one.count > 1 ? `${one.label} (${one.count})` : one.label,
             cells: one.scales.map((scale, i) => ({ text: mark(scale, one.levels[i] ?? ''), share: Math.min(1, scale), tone: scale === 0 ? 'closed' as const : undefined }))
@@ -45,17 +37,14 @@ function Both({ found, over }: { found: LearningView; over: boolean }): ReactEle
         />
       </section>
       <section>
-        <h2>What each source gave to each layer</h2>
         {depth ? (
-          <>
-            <p className="det-soft">Measured by the trial until step {depth.steps_completed}: of all that a source gave, the share of each layer.</p>
-            <HeatMap
-              label="What each source gave to each layer" corner="Layer" leftOut={depth.left_out}
-              columns={found.sources.map(name => (name in found.share ? `${name} (${percent(found.share[name]!)} of samples)` : name))}
-              rows={depth.layers.map((name, at) => ({ name, cells: depth.shares.map(row => ({ text: percent(row[at] ?? 0), share: row[at] ?? 0 })) }))}
-            />
-          </>
-        ) : <EmptyState title={over ? 'Nothing was reported.' : 'Nothing was reported yet: it comes with validations.'} />}
+          <HeatMap
+            label="What each source gave to each layer" about={<>Measured by the trial until step {depth.steps_completed}: of all that a source gave, the share of each layer.</>}
+            corner="Layer" leftOut={depth.left_out}
+            columns={found.sources.map(name => (name in found.share ? `${name} (${percent(found.share[name]!)} of samples)` : name))}
+            rows={depth.layers.map((name, at) => ({ name, cells: depth.shares.map(row => ({ text: percent(row[at]!), share: row[at]! })) }))}
+          />
+        ) : <EmptyState title={`What each source gave comes with validations${over ? ', and none reported it' : ''}.`} />}
       </section>
     </>
   );
