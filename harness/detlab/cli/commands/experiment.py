@@ -44,6 +44,7 @@ from detlab.cli.output.experiment_progress import (
     exit_status,
     progress_line,
     stopped_watching,
+    tell_waiting,
 )
 from detlab.cli.output.failures import TIMED_OUT, OneByOne, experiment_card
 from detlab.cli.output.logs import LogOptions, log_options, print_experiment_logs
@@ -589,6 +590,7 @@ def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> i
       det e wait 7 --timeout 3600
     """
     item = invocation.client.get_experiment(experiment_id)
+    tell_waiting(item)
     try:
         item.wait(timeout, notice=connection_notes())
     except KeyboardInterrupt:

@@ -47,6 +47,23 @@ def stopped_watching(experiment_id: int) -> None:
     note(f"  → end it:      det experiment kill {experiment_id}")
 
 
+def tell_waiting(experiment: Experiment, pauses: Sequence[float] = (0.0,)) -> None:
+    """Say why an experiment waits for its slots, if it does.
+
+    Args:
+        experiment: Whose output says nothing yet.
+        pauses: Seconds before each look: the reason of a new one comes a moment later.
+    """
+    for pause in pauses:
+        time.sleep(pause)
+        view = experiment.reload().view
+        if view.pending_reason:
+            note(f"waiting: {clean(view.pending_reason)}")
+            return
+        if view.state.terminal or view.trials.get("RUNNING"):
+            return
+
+
 @dataclass
 class Story:
     """Turns snapshots and events into lines, reporting each change once."""
