@@ -261,5 +261,20 @@ def who(
     return found
 
 
+def joined(touches: Iterable[Touch]) -> list[Touch]:
+    """Return touches in the same order, those of a source that follow each other in the same layers as one."""
+    found: list[Touch] = []
+    last: dict[str, int] = {}
+    for one in touches:
+        at = last.get(one.source)
+        before = None if at is None else found[at]
+        if before is not None and before.last == one.first and (before.layers, before.level) == (one.layers, one.level):
+            found[last[one.source]] = dataclasses.replace(before, last=one.last, samples=before.samples + one.samples)
+        else:
+            last[one.source] = len(found)
+            found.append(one)
+    return found
+
+
 def _within(name: str, layer: str | None) -> bool:
     return layer is None or name == layer or name.startswith(f"{layer}.")

@@ -193,6 +193,7 @@ def who(invocation: Invocation, uuid: str, source: str | None, layer: str | None
       det governance who 3f2a… --source web
       det governance who 3f2a… --layer blocks.0
     """
+    from detlab.governance.ledger import joined
     from detlab.governance.ledger import who as touched
 
     found = invocation.client.session.run(operations.learnt_from(uuid))
@@ -202,7 +203,7 @@ def who(invocation: Invocation, uuid: str, source: str | None, layer: str | None
         return
     rows = [
         [one.source or "(none)", f"{one.first}-{one.last}", str(one.samples), one.level, ", ".join(one.layers)]
-        for one in touches
+        for one in joined(touches)
     ]
     table(["source", "batches", "samples", "level", "layers"], rows)
     facts = level_lines(one.level for one in touches)
