@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,20 +13,23 @@ from detlab.cli.commands.experiment import tell_trials, trial_order
 from detlab.cli.commands.experiments.media import media
 from detlab.cli.commands.finding.finding import filter_option, search
 from detlab.cli.commands.master.support import trial_bundle
+from detlab.cli.commands.registry.learning import depth_said
 from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.failures import OneByOne, failure_card
-from detlab.cli.output.governed import depth_table
 from detlab.cli.output.logs import LogOptions, log_options, print_trial_logs
 from detlab.cli.output.printing import clean, facts, moment, say, say_json, show, table
 from detlab.cli.output.trial_metrics import metric_option
 from detlab.client.facts import TrialMetrics
-from detlab.client.operations.governance.measured import measured
+from detlab.client.operations.governance.evidence import learning
 from detlab.client.rendering import no_point
 from detlab.client.resources import Trial
 from detlab.client.tabular import METRIC_COLUMNS, csv_text
 from detlab.schemas.wire import AttemptView
+
+if TYPE_CHECKING:
+    from detlab.schemas.wire.governance.evidence import LearningView
 
 GOVERNED = "gov/coverage"
 """A metric that every governed validation reports."""
@@ -96,7 +99,7 @@ def describe(invocation: Invocation, trial_ids: tuple[int, ...], with_metrics: b
         say_json(told[0] if len(told) == 1 else told)
         return
     for item in found:
-        _describe(item, _measured(invocation, item))
+        _describe(item, _learning(invocation, item))
         if with_metrics:
             say()
             _print_metrics(item.id, list(item.iter_metrics()))
@@ -104,22 +107,29 @@ def describe(invocation: Invocation, trial_ids: tuple[int, ...], with_metrics: b
 
 def _told(invocation: Invocation, item: Trial, *, with_metrics: bool) -> dict[str, object]:
     reports = {"metrics": [_report(report) for report in item.iter_metrics()]} if with_metrics else {}
-    found = _measured(invocation, item)
-    return {**item.view.model_dump(mode="json"), **({"governance": found} if found else {}), **reports}
+    found = _learning(invocation, item)
+    governed = {} if found is None else {"governance": found.model_dump(mode="json")}
+    return {**item.view.model_dump(mode="json"), **governed, **reports}
 
 
-def _measured(invocation: Invocation, item: Trial) -> dict[str, Any]:
-    """Return what a governed trial has measured that is no single number; nothing of another trial."""
+def _learning(invocation: Invocation, item: Trial) -> LearningView | None:
+    """Return what each source may train in a governed trial, and what it gave; None of another trial."""
     if GOVERNED not in item.view.summary.get("validation", {}):
-        return {}
-    return invocation.client.session.run(measured(item.id))
+        return None
+    return invocation.client.session.run(learning(item.id))
 
 
 def _attempt(one: AttemptView) -> tuple[object, ...]:
     return one.run, one.resume_step or 0, one.agent_id, moment(one.started_at), moment(one.ended_at), one.reason
 
 
-def _describe(item: Trial, governed: dict[str, Any]) -> None:
+def _say_depth(governed: LearningView | None) -> None:
+    if governed is not None and (lines := depth_said(governed)):
+        say()
+        say("\n".join(lines))
+
+
+def _describe(item: Trial, governed: LearningView | None) -> None:
     view = item.view
     facts(
         [
@@ -172,7 +182,7 @@ def _describe(item: Trial, governed: dict[str, Any]) -> None:
         say()
         columns = ("Group", "Metric", "Count", "Last", "Min", "Max", "Mean", "NaN")
         table(columns, rows, right=columns[2:])
-    depth_table(governed)
+    _say_depth(governed)
     card = view.card or view.failure
     if card is not None:
         say()

@@ -48,7 +48,7 @@ def show(invocation: Invocation, trial: int, picture: str | None) -> None:
 
 def said(found: LearningView) -> str:
     """Return both matrices as tables."""
-    from detlab.governance.picture import Group, depth_lines, matrix_lines
+    from detlab.governance.picture import Group, matrix_lines
 
     lines = [f"{visible(one.code)}: {visible(one.message)}" for one in found.refusals]
     if not found.s_hash:
@@ -60,17 +60,22 @@ def said(found: LearningView) -> str:
         f"S  {found.s_hash}",
         "",
     ]
-    if found.depth is None:
-        return "\n".join(
-            [*lines, "What each source gave to each layer was not reported yet: it comes with validations."]
-        )
-    depth = found.depth
-    lines += [f"What each source gave to each layer, until step {depth.steps_completed}"]
+    later = ["What each source gave to each layer comes with validations: none reported it yet."]
+    return "\n".join([*lines, *(depth_said(found) or later)])
+
+
+def depth_said(found: LearningView) -> list[str]:
+    """Return the lines of what each source gave to each layer; none if that was not reported."""
+    from detlab.governance.picture import depth_lines
+
+    if (depth := found.depth) is None:
+        return []
+    lines = [f"What each source gave to each layer, until step {depth.steps_completed}"]
     lines += depth_lines(found.sources, depth.layers, depth.shares, depth.left_out)
     if found.share:
         listed = ", ".join(f"{visible(name)} {100 * found.share.get(name, 0):.1f} %" for name in found.sources)
         lines += [f"Samples: {listed}"]
-    return "\n".join(lines)
+    return lines
 
 
 def drawn(found: LearningView) -> str:
