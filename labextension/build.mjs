@@ -50,6 +50,7 @@ const parts = {
     await build({
       ...common,
       minify: false,
+      minifySyntax: true,
       entryPoints: { index: 'src/lab/index.tsx' },
       outdir: 'lib',
       splitting: true,

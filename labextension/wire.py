@@ -31,6 +31,7 @@ from detlab.schemas.wire import (
 from detlab.schemas.wire.artifacts import artifacts
 from detlab.schemas.wire.cluster import master
 from detlab.schemas.wire.configs import config_policies, templates
+from detlab.schemas.wire.governance import evidence
 from detlab.schemas.wire.notebooks import schedules
 from detlab.schemas.wire.notify import alerts, emails, user_settings, webhooks
 
@@ -54,7 +55,7 @@ RECEIVED = (
     *(templates.TemplateList, config_policies.PolicyView),
     *(runs.RunViewList, runs.RunCurveList, runs.RunFileList),
     *(artifacts.ArtifactList, artifacts.ArtifactVersionList, artifacts.ArtifactFileList, artifacts.RunArtifactList),
-    *(batches.BatchReply, master.MasterLogPage),
+    *(batches.BatchReply, master.MasterLogPage, evidence.LearningView),
 )
 SENT = (
     *(wire.CreateExperiment, wire.SteerSearch, taskwire.CreateTask, jobwire.JobUpdate),

@@ -11,7 +11,8 @@
          │   ├─ StorageRefused      storage.refused     the store says no: wrong bucket, region or credentials
          │   ├─ StorageAway         storage.away        the store does not answer now, or answers 5xx or 429
          │   └─ CheckpointError     checkpoint.invalid  incomplete, altered or unknown checkpoint
-         │       └─ CheckpointMissing  checkpoint.missing  a committed checkpoint whose files are not there
+         │       ├─ CheckpointMissing  checkpoint.missing  a committed checkpoint whose files are not there
+         │       └─ CheckpointUnreadable  checkpoint.unreadable  one whose files its user lets nobody else read
          ├─ InvalidHP               invalid_hp          user code: these hyperparameters cannot be trained
          ├─ NotInCluster            not_in_cluster      needs a task's environment, found none
          ├─ ClusterNotFound         cluster.not_found   no cluster is configured here
@@ -190,6 +191,12 @@ class CheckpointMissing(CheckpointError):
     """Files of a checkpoint are not where it was stored."""
 
     default_code = "checkpoint.missing"
+
+
+class CheckpointUnreadable(CheckpointError):
+    """Files of a checkpoint are where it was stored, and belong to a user who lets nobody else read them."""
+
+    default_code = "checkpoint.unreadable"
 
 
 class InvalidHP(DetlabError):

@@ -14,10 +14,15 @@ from detlab_magics.plaintext import plain
 if TYPE_CHECKING:
     from detlab_magics.kernel import KernelSession
 
+_AT_ONCE = "max_concurrent_trials"
+
 
 def cell_of(session: KernelSession, experiment_id: int) -> str:
     """Return the cell that submits another experiment like an earlier one: what differs from the defaults."""
-    config = without_defaults(config_mapping(fork_of(session.client().get_experiment(experiment_id).view, {}).config))
+    whole = config_mapping(fork_of(session.client().get_experiment(experiment_id).view, {}).config)
+    config = without_defaults(whole)
+    if whole.get("unmanaged") and _AT_ONCE in (whole.get("searcher") or {}):  # left out, it begins with one
+        config["searcher"] = {**(config.get("searcher") or {}), _AT_ONCE: whole["searcher"][_AT_ONCE]}
     text = dump_yaml(config)
     # In a cell `${name}` is a variable of the notebook, and `$${` the text itself.
     return f"%%det_experiment --fork {experiment_id}\n{text.replace('${', '$${')}"

@@ -15,11 +15,12 @@ from detlab_magics.errors import MagicError
 from detlab_magics.magic_lines import expanded, parse_line, short_errors
 
 if TYPE_CHECKING:
-    from detlab.governance import Plan, Policy
+    from detlab.governance import Plan
     from detlab_magics.kernel import KernelSession
 
 _PLAN = "plan"
-_COMMANDS = ("verify", "who", "keys", "replay", "ablate", "agents", "sources", "withdraw")
+_SHOW = "show"
+_COMMANDS = ("show", "verify", "who", "keys", "replay", "ablate", "agents", "sources", "withdraw")
 
 
 @magics_class
@@ -48,22 +49,32 @@ class GovernanceMagics(Magics):
     def det_governance(self, line: str, local_ns: dict[str, Any] | None = None) -> None:
         """Show what each source of samples may train, before anything runs, and what a checkpoint was learnt from.
 
-        `plan` asks nothing of the cluster: what does not fit is named with a code and what to do. The other words are
-        those of `det governance`, with the same arguments and options. `${name}` takes a variable
-        of the notebook. Where the evidence is not in order, the cell fails. Examples::
+        `plan` asks nothing of the cluster: what does not fit is named with a code and what to do. Arguments that a
+        function must have are taken from the config's hyperparameters, as `det governance plan` does. `show` draws the
+        matrix of a trial, and what each source gave to each layer so far. The other words are those of `det
+        governance`, with the same arguments and options. `${name}` takes a variable of the notebook. Where the
+        evidence is not in order, the cell fails. Examples::
 
             %det_governance plan net --config config.yaml
             %det_governance plan make_net --config my_config
+            %det_governance show ${trial}
             %det_governance verify ${uuid}
             %det_governance who ${uuid} --layer head
             %det_governance keys
         """
         namespace = {**self.shell.user_ns, **(local_ns or {})}
         if line.split()[:1] not in ([], [_PLAN]):
-            print(said_of(self.session, expanded(line, namespace) or ""))
+            self._run(expanded(line, namespace) or "")
             return
         args = parse_line(self.det_governance, line)
         display(PlanPicture(compiled(args.model, args.config, args.parameters, namespace)))
+
+    def _run(self, line: str) -> None:
+        words = line.split()
+        if len(words) == 2 and words[0] == _SHOW and words[1].isdecimal():
+            display(learning_of(self.session, int(words[1])))
+        else:
+            print(said_of(self.session, line))
 
 
 def said_of(session: KernelSession, line: str) -> str:
@@ -76,6 +87,15 @@ def said_of(session: KernelSession, line: str) -> str:
     from detlab_magics.commandwords import carry_out, words_of
 
     return carry_out(governance, "%det_governance", session, words_of(line))
+
+
+def learning_of(session: KernelSession, trial_id: int) -> MatrixPicture:
+    """Return what each source may train in a trial, and what it gave so far, as a picture."""
+    from detlab.cli.commands.registry.learning import drawn, said
+    from detlab.client.operations.governance.evidence import learning
+
+    found = session.client().session.run(learning(trial_id))
+    return MatrixPicture(drawn(found), said(found))
 
 
 def offers(before: Sequence[str], word: str) -> list[str]:
@@ -101,36 +121,38 @@ def compiled(model: str | None, config: str, parameters: str | None, namespace: 
         MagicError: What the line names is not there, or of another kind.
         GovernanceError: The policy has mistakes, or does not fit the model.
     """
-    from detlab.cli.commands.governance import read_yaml
-    from detlab.governance import compile_policy, parameters_from, parameters_of
+    from detlab.cli.commands.governance import plain_values, policy_block, read_yaml
+    from detlab.governance import Policy, compile_policy, parameters_from, parameters_of
 
     if (model is None) == (parameters is None):
         raise MagicError("name the variable of a model, or a file with --parameters", hint="%det_governance plan net")
-    policy = _policy(config, namespace)
+    raw = _config(config, namespace)
+    policy = Policy.of(policy_block(raw, config))
     if parameters is not None:
         return compile_policy(policy, parameters_from(read_yaml(parameters)))
-    made = _model(str(model), namespace)
+    made = _model(str(model), namespace, plain_values(raw))
     return compile_policy(policy, parameters_of(made), kinds=[type(one).__name__ for one in made.modules()])
 
 
-def _policy(config: str, namespace: dict[str, Any]) -> Policy:
-    from detlab.cli.commands.governance import policy_block, read_yaml
-    from detlab.governance import Policy
+def _config(config: str, namespace: dict[str, Any]) -> Any:
+    from detlab.cli.commands.governance import read_yaml
 
     raw = namespace.get(config)
     if not isinstance(raw, dict):
         raw = read_yaml(config)
-    if "governance" not in raw and "sources" in raw:
+    if isinstance(raw, dict) and "governance" not in raw and "sources" in raw:
         raw = {"governance": raw}
-    return Policy.of(policy_block(raw, config))
+    return raw
 
 
-def _model(name: str, namespace: dict[str, Any]) -> Any:
+def _model(name: str, namespace: dict[str, Any], hyperparameters: dict[str, Any]) -> Any:
+    from detlab.cli.commands.governance import model_of
+
     if name not in namespace:
         raise MagicError(f"there is no variable {name!r}", hint="make the model in a cell above: net = Net()")
     made = namespace[name]
     if not _is_model(made) and callable(made):
-        made = made()
+        return model_of(made, name, hyperparameters, f"{name}({{}}) in a cell")
     if not _is_model(made):
         raise MagicError(f"{name} is a {type(made).__name__}, neither a model nor a function that makes one")
     return made
@@ -140,22 +162,33 @@ def _is_model(value: Any) -> bool:
     return not isinstance(value, type) and callable(getattr(value, "named_parameters", None))
 
 
-class PlanPicture:
-    """A plan as a heat map; a table where pictures cannot be shown.
+class MatrixPicture:
+    """Matrices as heat maps; a table where pictures cannot be shown.
+
+    Args:
+        svg: The picture.
+        text: The table.
+    """
+
+    def __init__(self, svg: str, text: str) -> None:
+        self._svg, self._text = svg, text
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        picture = base64.b64encode(self._svg.encode()).decode()
+        alt = escape(self._text, quote=True)
+        html = f'<img alt="{alt}" style="max-width:100%" src="data:image/svg+xml;base64,{picture}">'
+        return {"text/html": html, "image/svg+xml": self._svg, "text/plain": self._text}
+
+
+class PlanPicture(MatrixPicture):
+    """A plan as a heat map.
 
     Args:
         plan: The plan.
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from detlab.governance.picture import svg, text
 
-        drawn, said = svg(self.plan), text(self.plan)
-        picture = base64.b64encode(drawn.encode()).decode()
-        html = (
-            f'<img alt="{escape(said, quote=True)}" style="max-width:100%" src="data:image/svg+xml;base64,{picture}">'
-        )
-        return {"text/html": html, "image/svg+xml": drawn, "text/plain": said}
+        super().__init__(svg(plan), text(plan))
+        self.plan = plan

@@ -114,6 +114,7 @@ PATHS = (
     "trials",
     "trials/{trial_id}",
     "trials/{trial_id}/checkpoints",
+    "trials/{trial_id}/governance",
     "trials/{trial_id}/kill",
     "trials/{trial_id}/ledger",
     "trials/{trial_id}/logs",

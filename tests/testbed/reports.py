@@ -126,7 +126,7 @@ def compared() -> ReportedExperiment:
         for place, name in enumerate(("loss", "accuracy", "latency"), 1)
     ]
     known = CurvesView(cursor=1, experiment=view, trials=[*trials, refused], curves=curves)
-    own = [one for one in curves if one.name == "loss"]
+    own = [one for one in curves if one.name != "latency"]
     return ReportedExperiment(view=view, curves=known.model_copy(update={"curves": own}), results=known)
 
 

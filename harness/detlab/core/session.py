@@ -14,9 +14,9 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from detlab import errors, loopback
 from detlab.backoff import Backoff
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import httpx
 
 logger = logging.getLogger("detlab.core")
+T = TypeVar("T")
 
 INTERACTIVE_LIMIT = 300.0
 COMMIT_LIMIT = 24 * 3600.0
@@ -39,6 +40,8 @@ ASK_EVERY = 5.0
 """Seconds of such waiting after which the log says so, and the master is asked whether there is any use in it."""
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _TOKEN_RETRIES = 5
+_FILE_SECONDS = 600.0
+"""The longest silence while a file comes: the master checks all of it before its first byte."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between two attempts to reach the master, at first and at most."""
 
@@ -138,13 +141,24 @@ class TaskSession:
             AuthError: The token was refused, even after it was reloaded.
             DetlabError: The master replied with any other error.
         """
+        return self._repeated(lambda: self._once(method, path, body), f"{method} {path}", limit)
+
+    def download(self, path: str, target: Path, *, limit: float = INTERACTIVE_LIMIT) -> None:
+        """GET `path` into a file; after an outage it begins anew. Raises as `call` does.
+
+        Raises:
+            StorageError: The file cannot be written.
+        """
+        self._repeated(lambda: self._into(path, target), f"GET {path}", limit)
+
+    def _repeated(self, attempt: Callable[[], T], what: str, limit: float) -> T:
         give_up = self._clock() + limit
         denials = 0
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             pause = backoff.next_pause()
             try:
-                return self._once(method, path, body)
+                return attempt()
             except errors.AuthError:
                 denials += 1
                 if denials > _TOKEN_RETRIES or self._clock() + pause > give_up:
@@ -154,7 +168,7 @@ class TaskSession:
                 if self._closed.is_set() or self._clock() + pause > give_up:
                     raise
                 reason = error.message
-            logger.warning("%s %s: %s; next attempt in %.1f s", method, path, reason, pause)
+            logger.warning("%s: %s; next attempt in %.1f s", what, reason, pause)
             self._hold_up(pause)
 
     def wait_until(self, done: Callable[[], bool], what: str, *, limit: float) -> None:
@@ -197,21 +211,44 @@ class TaskSession:
             self.held_up = False
 
     def _once(self, method: str, path: str, body: Any) -> Any:
+        with self._answers():
+            response = self._client().request(method, path, json=body, headers=self._headers())
+        self._refuse_transient(response.status_code)
+        return decode_reply(str(response.request.url), response.status_code, response.content)
+
+    def _into(self, path: str, target: Path) -> None:
         import httpx
 
-        headers = {"Authorization": f"Bearer {read_token(self.task_dir)}"}
+        patience = httpx.Timeout(_FILE_SECONDS, connect=10.0)
+        with self._answers(), self._client().stream("GET", path, headers=self._headers(), timeout=patience) as response:
+            self._refuse_transient(response.status_code)
+            if response.status_code != 200:
+                decode_reply(str(response.request.url), response.status_code, response.read())
+            try:
+                with target.open("wb") as file:
+                    for chunk in response.iter_bytes():
+                        file.write(chunk)
+            except OSError as error:
+                raise errors.StorageError(f"{target} cannot be written: {error}") from error
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {read_token(self.task_dir)}"}
+
+    @contextlib.contextmanager
+    def _answers(self) -> Iterator[None]:
+        import httpx
+
         try:
             with quiet():
-                response = self._client().request(method, path, json=body, headers=headers)
+                yield
         except (httpx.TransportError, RuntimeError) as error:  # RuntimeError: the client was closed
             raise errors.ClusterUnreachable(
                 f"the master at {self.base_url} does not answer: {error or type(error).__name__}"
             ) from error
-        if response.status_code in _TRANSIENT:
-            raise errors.ClusterUnreachable(
-                f"the master at {self.base_url} is unavailable (status {response.status_code})"
-            )
-        return decode_reply(str(response.request.url), response.status_code, response.content)
+
+    def _refuse_transient(self, status: int) -> None:
+        if status in _TRANSIENT:
+            raise errors.ClusterUnreachable(f"the master at {self.base_url} is unavailable (status {status})")
 
     def _client(self) -> httpx.Client:
         """Return the client, made for the first call: many a trial has none, and the library takes 100 ms.

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from detlab.errors import DetlabError
 from detlab.export.contents import Contents
+from detlab.governance.levels import SAID
 from detlab.schemas.wire import CheckpointFile
 from detlab.schemas.wire.governance.evidence import SourceSummary
 from detlab.schemas.wire.registry import Lineage, VersionView
@@ -188,6 +189,8 @@ def _source(source: SourceSummary) -> dict[str, Any]:
     """Return a source that the ledger says was trained on, as a data set."""
     facts: dict[str, object] = {
         "samples": source.samples,
+        "level": source.level,
+        "not promised": SAID.get(source.level, "").partition("not promised: ")[2],
         "license": source.license,
         "manifest": source.manifest,
         "expires": source.expires,

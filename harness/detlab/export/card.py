@@ -14,6 +14,7 @@ from typing import Any
 
 from detlab.export.contents import Contents, title
 from detlab.export.front_matter import front_matter
+from detlab.governance.levels import AUDIT, level_lines
 from detlab.schemas.wire.governance.evidence import EvidenceSummary
 from detlab.schemas.wire.registry import VersionView, untwinned
 from detlab.storage.formats import Format
@@ -80,15 +81,16 @@ def _learnt_from(version: VersionView) -> list[str]:
     rows = [
         (
             one.name if one.reached else f"{one.name} (seen, but closed to all layers)",
-            *(one.samples, one.license, one.manifest or "", one.expires or ""),
+            *(one.level, one.samples, one.license, one.manifest or "", one.expires or ""),
         )
         for one in governed.sources
     ]
-    heading = ("Source", "Samples", "Licence, as declared", "Manifest, as declared", "Last day")
+    heading = ("Source", "Level", "Samples", "Licence, as declared", "Manifest, as declared", "Last day")
     facts = [
         ("Policy", governed.policy_hash),
         ("Matrix", governed.s_hash),
-        ("Level", governed.level),
+        *((f"Level {name}", said) for name, said in level_lines(one.level for one in governed.sources).items()),
+        ("Not enforced", AUDIT if governed.enforce == "audit" else ""),
         *_spent(governed),
         ("Ledger", f"entry {governed.ledger_index}, {governed.ledger_hash}"),
         ("Signed with the key", governed.key_id),

@@ -189,6 +189,15 @@ class MatrixRecord:
         """Return the parameters that a source may train."""
         return [name for name, scale in self.row(source).items() if scale > 0]
 
+    def level(self, source: str) -> str:
+        """Return the level of a source under this matrix, the least of what it may train; empty: that is nothing."""
+        reached = set(self.reached(source))
+        if not reached:
+            return ""
+        rows = [self.levels[self.sources.index(source)]] if source in self.sources else self.levels
+        found = {one for row in rows for (name, _), one in zip(self.parameters, row, strict=True) if name in reached}
+        return found.pop() if len(found) == 1 and (source in self.sources or found == {"dp"}) else "direct"
+
 
 def sources_that_reached(taint: Taint, matrices: Mapping[str, MatrixRecord]) -> list[str]:
     """Return the sources of a taint that could change a parameter: those whose samples were seen, but are closed to all
@@ -210,6 +219,8 @@ class Touch:
         last: Batches trained at its end.
         samples: How many of its samples were trained on.
         layers: Modules of which it reached a parameter.
+        level: What was promised of it in this segment: `direct`, `isolated` or `dp`; empty: it reached nothing, or the
+            matrix is not known.
     """
 
     source: str
@@ -217,6 +228,7 @@ class Touch:
     last: int
     samples: int
     layers: tuple[str, ...]
+    level: str = ""
 
 
 def who(
@@ -243,7 +255,24 @@ def who(
             reached = [] if matrix is None else matrix.reached(name)
             layers = tuple(dict.fromkeys(path.rpartition(".")[0] or path for path in reached if _within(path, layer)))
             if layer is None or layers:
-                found.append(Touch(name, int(one.body["first_step"]), int(one.body["step"]), int(count), layers))
+                first, last = int(one.body["first_step"]), int(one.body["step"])
+                level = "" if matrix is None else matrix.level(name)
+                found.append(Touch(name, first, last, int(count), layers, level))
+    return found
+
+
+def joined(touches: Iterable[Touch]) -> list[Touch]:
+    """Return touches in the same order, those of a source that follow each other in the same layers as one."""
+    found: list[Touch] = []
+    last: dict[str, int] = {}
+    for one in touches:
+        at = last.get(one.source)
+        before = None if at is None else found[at]
+        if before is not None and before.last == one.first and (before.layers, before.level) == (one.layers, one.level):
+            found[last[one.source]] = dataclasses.replace(before, last=one.last, samples=before.samples + one.samples)
+        else:
+            last[one.source] = len(found)
+            found.append(one)
     return found
 
 

@@ -10,6 +10,7 @@ from detlab.governance.isolation import isolation_problems
 from detlab.governance.ledger import MatrixRecord
 from detlab.governance.policy import Policy, SourceRule
 from detlab.governance.refusals import GovernanceError, Refusal
+from detlab.governance.targets import target_problems
 
 BATCH_NORMS = (
     "BatchNorm1d",
@@ -92,6 +93,7 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""
+        targets = {name: {one.layers: one.share for one in own} for name, own in self.policy.targets.items()}
         return {
             "policy_hash": self.policy_hash,
             "s_hash": self.s_hash,
@@ -101,6 +103,7 @@ class Plan:
             "scales": [list(row) for row in self.scales],
             "levels": [list(row) for row in self.levels],
             "default": None if self.default is None else list(self.default),
+            **({"targets": targets} if targets else {}),
             "warnings": [str(one) for one in self.warnings],
         }
 
@@ -116,7 +119,7 @@ def compile_policy(policy: Policy, parameters: Iterable[TrainedParameter], *, ki
     Raises:
         GovernanceError: All that is wrong: parameters that no rule matches (UNMATCHED) or nothing may train (STARVED),
             tied ones with conflicting scales (TIED), layers that mix samples (COUPLING), parameters that are isolated
-            but not a source's own (LEVEL).
+            but not a source's own (LEVEL), targets that cannot be met (TARGET).
     """
     columns = tuple(parameters)
     refusals = [*_coupling([*kinds, *(one.kind for one in columns)], policy.engine)]
@@ -135,7 +138,10 @@ def compile_policy(policy: Policy, parameters: Iterable[TrainedParameter], *, ki
     without = None if default is None else tuple(scale for scale, _ in default)
     shapes = tuple((one.name, one.shape) for one in columns)
     matrix = MatrixRecord(tuple(rows), shapes, scales, levels, without, policy.normalize)
-    refusals += isolation_problems(policy, [(one.name, *one.aliases) for one in columns], matrix)
+    names = [(one.name, *one.aliases) for one in columns]
+    refusals += isolation_problems(policy, names, matrix)
+    of_targets = list(target_problems(policy, names, scales))
+    refusals += [one for one in of_targets if one.level == "error"]
     if refusals:
         raise GovernanceError(_first_of_each(refusals), "the policy does not fit this model:")
     return Plan(
@@ -144,7 +150,7 @@ def compile_policy(policy: Policy, parameters: Iterable[TrainedParameter], *, ki
         scales,
         levels,
         without,
-        (*_dead(policy, columns), *_uniform(policy, columns, scales)),
+        (*_dead(policy, columns), *_uniform(policy, columns, scales), *of_targets),
         matrix.s_hash,
     )
 
@@ -283,7 +289,7 @@ def parameters_of(model: Any, prefix: str = "") -> list[TrainedParameter]:
         model: A model that is not wrapped or compiled.
         prefix: In front of each name.
     """
-    kinds = {name: type(module).__name__ for name, module in model.named_modules()}
+    kinds = {name: stock_class(type(module)).__name__ for name, module in model.named_modules()}
     names: dict[int, list[str]] = {}
     found: dict[int, Any] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -299,6 +305,20 @@ def parameters_of(model: Any, prefix: str = "") -> list[TrainedParameter]:
         )
         for key, own in names.items()
     ]
+
+
+_SPLIT = "FSDPModule"
+
+
+def is_split(kind: type) -> bool:
+    """Return whether a class is one that torch's `fully_shard` has made of another."""
+    return any(one.__name__ == _SPLIT for one in kind.__mro__)
+
+
+def stock_class(kind: type) -> type:
+    """Return the class of which `fully_shard` has made this one; any other as it is."""
+    names = [one.__name__ for one in kind.__mro__]
+    return kind.__mro__[names.index(_SPLIT) + 1] if _SPLIT in names else kind
 
 
 def parameters_from(listed: Any) -> list[TrainedParameter]:

@@ -7,7 +7,7 @@ import datetime
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -63,7 +63,27 @@ class SourceRule:
 
     def matches(self, name: str) -> bool:
         """Return whether an expression matches the whole name of a parameter, or of a module that holds it."""
-        return any(pattern.fullmatch(part) for part in holders(name) for pattern in self.patterns)
+        return matching(self.patterns, name)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LayerTarget:
+    """What of all that a source gives should go to some layers.
+
+    Attributes:
+        layers: As it was written: an expression, or `@` and a macro.
+        patterns: Expressions of which one must match.
+        share: From 0 to 1; those of a source have the sum 1.
+    """
+
+    layers: str
+    patterns: tuple[re.Pattern[str], ...]
+    share: float
+
+
+def matching(patterns: Iterable[re.Pattern[str]], name: str) -> bool:
+    """Return whether an expression matches the whole name of a parameter, or of a module that holds it."""
+    return any(pattern.fullmatch(part) for part in holders(name) for pattern in patterns)
 
 
 def holders(name: str) -> list[str]:
@@ -83,6 +103,7 @@ class Policy:
         canaries: What is planted to measure memorisation; None for nothing.
         dp: Numbers of the level `dp`; None at another one.
         profile: Whether and how the weights of checkpoints are profiled; None: they are not.
+        targets: By source, how what it gives should be divided among layers.
     """
 
     sources: tuple[Source, ...]
@@ -98,6 +119,7 @@ class Policy:
     canaries: CanariesConfig | None = None
     dp: PrivacyConfig | None = None
     profile: ProfileConfig | None = None
+    targets: Mapping[str, Sequence[LayerTarget]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, block: Mapping[str, Any] | GovernanceConfig) -> Policy:
@@ -131,6 +153,12 @@ class Policy:
             canaries=config.canaries,
             dp=config.dp,
             profile=config.profile,
+            targets={
+                source: tuple(
+                    LayerTarget(layers, _patterns(layers, config.depth), share) for layers, share in own.items()
+                )
+                for source, own in (config.targets or {}).items()
+            },
         )
 
     def index(self) -> dict[str, int]:
@@ -156,9 +184,12 @@ def _unknown_keys(raw: Mapping[str, Any]) -> list[Problem]:
 
 
 def _rule(rule: Any, depth: Mapping[str, list[str]]) -> SourceRule:
-    macro = rule.layers.startswith(MACRO)
-    texts = depth[rule.layers[1:]] if macro else [rule.layers]
-    return SourceRule(rule.source, rule.layers, tuple(re.compile(text) for text in texts), rule.scale, rule.level)
+    return SourceRule(rule.source, rule.layers, _patterns(rule.layers, depth), rule.scale, rule.level)
+
+
+def _patterns(layers: str, depth: Mapping[str, list[str]]) -> tuple[re.Pattern[str], ...]:
+    texts = depth[layers[1:]] if layers.startswith(MACRO) else [layers]
+    return tuple(re.compile(text) for text in texts)
 
 
 def digest(value: Any) -> str:

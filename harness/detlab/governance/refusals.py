@@ -19,6 +19,8 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
         "STARVED": f"open it to one source, or freeze it with requires_grad_(False); {_PLAN}",
         "TIED": "give both names the same scales, or untie the parameters",
         "DEAD": f"correct the expression, or take it out; {_PLAN}",
+        "TARGET": "correct governance.targets: no layer has two targets of a source, and what is closed to it has 0;"
+        f" {_PLAN}",
         "LEVEL": "docs/explanation/governance.md says what each level needs; write `level: direct` where less will do",
         "CLIP": "leave governance.clip out, and clip with detlab.pytorch.governance.ClipNorm: it keeps sources apart",
         "COUPLING": "mix no samples of a batch: GroupNorm in place of BatchNorm, losses of each sample alone; or write"

@@ -401,7 +401,7 @@ class Loop:
         context = self._context
         moves = context.experimental._auto_to_device
         memorised = context._memorisation(self._trial, self._core.distributed, moves=moves)
-        return {**context._governance_metrics(), **memorised}
+        return {**context._governance_metrics(), **memorised, **context._profiled(self._core.distributed)}
 
     def _note_best(self, metrics: dict[str, Any]) -> bool:
         """Return whether this validation is the best of the experiment so far; the chief decides."""

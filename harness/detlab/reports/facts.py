@@ -48,7 +48,7 @@ class ReportedExperiment(MadeThings):
 
     Attributes:
         view: With its config, in which secrets are masked.
-        curves: Some of its trials, the best among them, with the curves of the searcher's metric.
+        curves: Some of its trials, the best among them, with the curves of the searcher's metrics.
         results: Of a search by several numbers its trials with the ends of the curves of all these; None: of others.
         checkpoints: The newest last.
     """

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from detlab.reports.facts import ReportFacts
+from detlab.reports.figures import ReportPicture
 from detlab.reports.page import picture_html
 from detlab.reports.parts import ReportPart, parts_of
 
@@ -41,21 +42,23 @@ def report_notebook(facts: ReportFacts) -> str:
 def _cells(part: ReportPart) -> Iterator[dict[str, Any]]:
     heading = f"{'#' * part.level} <span {_NO_MATH}>{_entities(part.title)}</span>"
     yield {"cell_type": "markdown", "metadata": {}, "source": heading}
-    outputs = []
-    if part.picture:
-        data = {"text/html": picture_html(part), "image/svg+xml": part.picture, "text/plain": part.about}
-        outputs.append(_output(data))
+    # The facts stand below the last picture; each picture before it has a cell of its own, which draws it again.
+    for one in part.pictures[:-1]:
+        yield _cell(one.source, [_drawn(one)])
+    outputs = [_drawn(one) for one in part.pictures[-1:]]
     if part.html:
         outputs.append(_output({"text/html": f"<div {_NO_MATH}>{part.html}</div>", "text/plain": part.title}))
     if outputs:
-        hidden = {} if part.source else {"jupyter": {"source_hidden": True}}
-        yield {
-            "cell_type": "code",
-            "execution_count": None,
-            "metadata": hidden,
-            "outputs": outputs,
-            "source": part.source,
-        }
+        yield _cell(part.pictures[-1].source if part.pictures else part.source, outputs)
+
+
+def _cell(source: str, outputs: list[dict[str, Any]]) -> dict[str, Any]:
+    hidden = {} if source else {"jupyter": {"source_hidden": True}}
+    return {"cell_type": "code", "execution_count": None, "metadata": hidden, "outputs": outputs, "source": source}
+
+
+def _drawn(one: ReportPicture) -> dict[str, Any]:
+    return _output({"text/html": picture_html(one), "image/svg+xml": one.svg, "text/plain": one.about})
 
 
 def _output(data: dict[str, str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import hashlib
 import html
 
 from detlab.reports.facts import ReportFacts
+from detlab.reports.figures import ReportPicture
 from detlab.reports.parts import ReportPart, headings, parts_of
 
 _CONTENTS = 3
@@ -120,13 +121,12 @@ def _contents(parts: list[ReportPart]) -> str:
 
 def _part(part: ReportPart) -> str:
     heading = f'<h{part.level} id="{html.escape(part.anchor)}">{html.escape(part.title)}</h{part.level}>'
-    return f"<section>{heading}\n{picture_html(part, 'curves')}{part.html}</section>"
+    pictures = "".join(picture_html(one, "curves") for one in part.pictures)
+    return f"<section>{heading}\n{pictures}{part.html}</section>"
 
 
-def picture_html(part: ReportPart, kind: str = "") -> str:
-    """Return the picture of a part as an element whose names and styles are its own, and which runs nothing."""
-    if not part.picture:
-        return ""
-    data = base64.b64encode(part.picture.encode()).decode()
+def picture_html(picture: ReportPicture, kind: str = "") -> str:
+    """Return a picture as an element whose names and styles are its own, and which runs nothing."""
+    data = base64.b64encode(picture.svg.encode()).decode()
     named = f' class="{kind}"' if kind else ""
-    return f'<img{named} alt="{html.escape(part.about)}" src="data:image/svg+xml;base64,{data}">\n'
+    return f'<img{named} alt="{html.escape(picture.about)}" src="data:image/svg+xml;base64,{data}">\n'

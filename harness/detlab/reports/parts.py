@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from detlab.reports import figures
 from detlab.reports.facts import ReportedExperiment, ReportedRun, ReportFacts
+from detlab.reports.figures import ReportPicture
 from detlab.reports.fragments import (
     HubLinks,
     TableCell,
@@ -38,8 +39,7 @@ class ReportPart:
         title: Plain text, of people in part: not escaped.
         level: Of the heading, from 1; 0: it has none.
         html: Safe HTML.
-        picture: SVG, safe likewise; empty: none.
-        about: A text that stands for the picture.
+        pictures: What stands below the heading.
         source: Python that shows the same as it is then, for a notebook.
         anchor: What links within the report lead to.
     """
@@ -47,8 +47,7 @@ class ReportPart:
     title: str = ""
     level: int = 2
     html: str = ""
-    picture: str = ""
-    about: str = ""
+    pictures: Sequence[ReportPicture] = ()
     source: str = ""
     anchor: str = ""
 
@@ -68,16 +67,15 @@ def parts_of(facts: ReportFacts, *, jumps: bool = True) -> Iterator[ReportPart]:
     if facts.runs:
         yield ReportPart("Runs", 2, _runs(facts, None if jumps else links), anchor="runs")
     for one in facts.experiments:
-        picture, about = figures.curves_of_experiment(one)
         title = f"Experiment {one.view.id}: {line_of(one.view.name, 120)}"
         body = experiment_body(one, links, facts.made_at)
         source = f"from detlab import client\n\nclient.get_experiment({one.view.id}).plot()"
-        yield ReportPart(title, 2, body, picture, about, source, f"experiment-{one.view.id}")
+        yield ReportPart(title, 2, body, figures.pictures_of_experiment(one), source, f"experiment-{one.view.id}")
     for at, run in enumerate(facts.runs):
-        picture, about = figures.curves_of_run(run)
         title = f"Run {line_of(run.view.name or run.view.key or run.view.id[:8], 120)}"
         source = f"from detlab import client\n\nclient.get_run({run.view.id!r})"
-        yield ReportPart(title, 2, run_body(run, links, facts.made_at), picture, about, source, f"run-{at}")
+        body = run_body(run, links, facts.made_at)
+        yield ReportPart(title, 2, body, figures.pictures_of_run(run), source, f"run-{at}")
 
 
 def _origin(facts: ReportFacts, links: HubLinks) -> str:

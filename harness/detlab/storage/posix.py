@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
-from detlab.errors import CheckpointError, CheckpointMissing, StorageError
+from detlab.errors import CheckpointError, CheckpointMissing, CheckpointUnreadable, StorageError
 from detlab.files import sync_directory, write_atomic
 from detlab.schemas.wire import CheckpointFile
 from detlab.storage import files
@@ -359,6 +359,8 @@ class PosixStorage:
                 os.close(descriptor)
         except FileNotFoundError as error:
             raise CheckpointMissing(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
+        except PermissionError as error:
+            raise CheckpointUnreadable(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
         except OSError as error:
             raise CheckpointError(f"{name} of checkpoint {uuid} cannot be read: {error}") from error
 

@@ -8,11 +8,18 @@ from statistics import stdev
 from typing import Any
 
 from detlab.schemas.wire import SeriesView
-from detlab.viz.drawing import safe
+from detlab.viz.drawing import line_mode, safe
 
 
 def banded(
-    lines: Sequence[SeriesView], name: str, colour: str, x: str, *, width: float = 2.0, key: str | None = None
+    lines: Sequence[SeriesView],
+    name: str,
+    colour: str,
+    x: str,
+    *,
+    width: float = 2.0,
+    key: str | None = None,
+    log: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yield the arguments of scatters: one line of one curve, of several the mean with its band; nothing of none.
 
@@ -25,13 +32,14 @@ def banded(
         x: `time` since the first report of each curve, or anything else for steps.
         width: Of the line.
         key: The group of the legend; default the name.
+        log: Whether the axis of values is logarithmic.
     """
     if not lines:
         return
     steps, values, spread = _mean_line(lines, x)
     shared = {"x": steps, "legendgroup": key or name}
-    mode = "lines+markers" if len(steps) == 1 else "lines"  # a single point would be no line
-    yield {**shared, "y": values, "name": safe(name), "mode": mode, "line": {"color": colour, "width": width}}
+    drawn = {**line_mode(values, log=log), "line": {"color": colour, "width": width}}
+    yield {**shared, "y": values, "name": safe(name), **drawn}
     if spread is None:
         return
     low = [value - one for value, one in zip(values, spread, strict=True)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from detlab.schemas.wire import AttemptSpan, CurvesView, TrialState, TrialView
 from detlab.viz.data import ExperimentLike, SearchData, curves_wanted, search_of, stopped_or_failed, trials_wanted
-from detlab.viz.drawing import BEST, COLOURS, FAILED, GREY, duration_unit, empty, finite, plotly_module, safe
+from detlab.viz.drawing import BEST, COLOURS, FAILED, GREY, axis_type, duration_unit, empty, finite, plotly_module, safe
 from detlab.viz.marks import MOST_TRIALS, described, error_bars, named, titled
 
 BUDGETS = ("trials", "time", "slot_time")
@@ -69,7 +69,7 @@ def best_so_far(
     figure.update_layout(title=titled(title, merged, left_out=left_out))
     few = {"dtick": 1} if against == "trials" and found[-1][0] <= _FEW else {}  # no half trials
     figure.update_xaxes(title=_AXES[against].format(unit=unit), rangemode="tozero", **few)
-    figure.update_yaxes(title=named(merged), type="log" if log_y else "linear")
+    figure.update_yaxes(title=named(merged), **axis_type(log=log_y))
     return figure
 
 

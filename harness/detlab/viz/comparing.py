@@ -9,7 +9,7 @@ from typing import Any, Literal
 from detlab.schemas.wire import SeriesView
 from detlab.schemas.wire.comparison import ComparedRun, RunComparison
 from detlab.viz.bands import banded
-from detlab.viz.drawing import COLOURS, MOST_IN_LEGEND, empty, plotly_module, safe
+from detlab.viz.drawing import COLOURS, MOST_IN_LEGEND, axis_type, empty, plotly_module, safe
 
 MOST_PANELS = 6
 """Metrics of one figure."""
@@ -60,10 +60,10 @@ def compared_curves(
         for place, run in enumerate(comparison.runs):
             lines = [by_key[key, metric] for key in _keys(run) if (key, metric) in by_key]
             colour = COLOURS[place % len(COLOURS)]
-            for trace in banded(lines, names[place], colour, x):
+            for trace in banded(lines, names[place], colour, x, log=log_y):
                 figure.add_scatter(**{"showlegend": at == 0, **trace}, **cell)
         figure.update_xaxes(title="seconds" if x == "time" else "steps", **cell)
-    figure.update_yaxes(type="log" if log_y else "linear")
+    figure.update_yaxes(**axis_type(log=log_y))
     rows = math.ceil(len(wanted) / columns)
     figure.update_layout(title=title, height=max(420, 320 * rows), showlegend=len(names) <= MOST_IN_LEGEND)
     return figure

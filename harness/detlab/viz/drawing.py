@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from detlab.errors import DetlabError
@@ -19,6 +20,8 @@ FAILED = "#b5656f"
 BEST = "#e8590c"
 GOODNESS = ((0.0, "#6256b0"), (0.25, "#3a709c"), (0.5, "#21918c"), (0.75, "#5ebe62"), (1.0, "#e9c428"))
 """Worst to best, told apart without colour vision by lightness; the same as in the panel."""
+DOT = 6
+"""Size of a point, pixels."""
 MOST_IN_LEGEND = 20
 """With more lines than these the legend would be longer than the figure."""
 
@@ -60,6 +63,32 @@ def number(value: float | None) -> str:
 def finite(value: object) -> bool:
     """Return whether this is a number that has a place on an axis; booleans are choices, not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def alone(drawn: Sequence[bool]) -> list[bool]:
+    """Return which drawn points of a line have no neighbour that is drawn, so that the line does not show them."""
+    last = len(drawn) - 1
+    return [
+        here and not (at > 0 and drawn[at - 1]) and not (at < last and drawn[at + 1]) for at, here in enumerate(drawn)
+    ]
+
+
+def line_mode(values: Sequence[object], *, log: bool = False) -> dict[str, Any]:
+    """Return how plotly draws a line: with dots at points between those that have no place, such as NaN.
+
+    Args:
+        values: Of the line.
+        log: Whether their axis is logarithmic.
+    """
+    dots = alone([isinstance(value, int | float) and finite(value) and (value > 0 or not log) for value in values])
+    if not any(dots):
+        return {"mode": "lines"}
+    return {"mode": "lines+markers", "marker": {"size": [DOT if dot else 0 for dot in dots]}}
+
+
+def axis_type(*, log: bool) -> dict[str, Any]:
+    """Return the type of an axis; between powers of ten, plotly writes 2 for 0.02 unless it is told a format."""
+    return {"type": "log", "tickformat": ".6~g"} if log else {"type": "linear"}
 
 
 def empty(title: str, reason: str) -> Any:

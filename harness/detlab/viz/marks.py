@@ -7,7 +7,7 @@ from typing import Any
 
 from detlab.schemas.wire import TrialView
 from detlab.viz.data import HyperparameterAxis, SearchData, flatten
-from detlab.viz.drawing import BEST, COLOURS, number, safe
+from detlab.viz.drawing import BEST, COLOURS, axis_type, number, safe
 from detlab.viz.seeds import SeededPoint
 
 MOST_TRIALS = 1000
@@ -63,7 +63,7 @@ def scale(axis: HyperparameterAxis) -> dict[str, Any]:
     if axis.kind == "category":
         texts = [safe(choice, 20) for choice in axis.choices]
         return {"tickvals": list(range(len(texts))), "ticktext": texts, "range": [-0.5, len(texts) - 0.5]}
-    return {"type": axis.kind}
+    return axis_type(log=axis.kind == "log")
 
 
 def nothing_to_compare(search: SearchData, axes: list[HyperparameterAxis]) -> str:

@@ -17,7 +17,20 @@ from detlab.viz.data import (
     stopped_or_failed,
     trials_wanted,
 )
-from detlab.viz.drawing import BEST, COLOURS, FAILED, GOODNESS, GREY, MOST_IN_LEGEND, empty, number, plotly_module, safe
+from detlab.viz.drawing import (
+    BEST,
+    COLOURS,
+    FAILED,
+    GOODNESS,
+    GREY,
+    MOST_IN_LEGEND,
+    axis_type,
+    empty,
+    line_mode,
+    number,
+    plotly_module,
+    safe,
+)
 from detlab.viz.marks import MOST_PANELS, MOST_TRIALS, described, named, nothing_to_compare, points, scale, titled
 
 MOST_AXES = 24
@@ -62,17 +75,17 @@ def learning_curves(
     merged = search.by_point()
     best = merged.best if name == search.metric else None
     if merged.points:
-        for trace in _means(merged, curves, best):
+        for trace in _means(merged, curves, best, log=log_y):
             figure.add_scatter(**trace)
         figure.update_layout(title=titled(title, merged), showlegend=len(merged.points) <= MOST_IN_LEGEND)
         figure.update_xaxes(title="steps")
-        figure.update_yaxes(title=f"{safe(name)} (mean ± sd)", type="log" if log_y else "linear")
+        figure.update_yaxes(title=f"{safe(name)} (mean ± sd)", **axis_type(log=log_y))
         return figure
     for trial, curve in sorted(curves, key=lambda pair: pair[0].id == best):  # the best one on top
-        figure.add_scatter(**_line(trial, curve, best=trial.id == best))
+        figure.add_scatter(**_line(trial, curve, best=trial.id == best, log=log_y))
     figure.update_layout(title=titled(title, search), showlegend=len(curves) <= MOST_IN_LEGEND)
     figure.update_xaxes(title="steps")
-    figure.update_yaxes(title=safe(name), type="log" if log_y else "linear")
+    figure.update_yaxes(title=safe(name), **axis_type(log=log_y))
     return figure
 
 
@@ -157,7 +170,9 @@ def metric_by_hyperparameter(source: ExperimentLike | CurvesView, *, max_trials:
     return figure
 
 
-def _means(search: SearchData, curves: Sequence[tuple[TrialView, SeriesView]], best: int | None) -> Iterator[Any]:
+def _means(
+    search: SearchData, curves: Sequence[tuple[TrialView, SeriesView]], best: int | None, *, log: bool
+) -> Iterator[Any]:
     """Yield a line for each point of a search with seeds: the mean of its trials, with a band of one deviation."""
     by_trial = {trial.id: curve for trial, curve in curves if curve.steps}
     for place, (key, point) in enumerate(sorted(search.points.items(), key=lambda pair: pair[0] == best)):
@@ -165,11 +180,11 @@ def _means(search: SearchData, curves: Sequence[tuple[TrialView, SeriesView]], b
         colour = BEST if key == best else COLOURS[place % len(COLOURS)]
         about = f"<b>{point.text}</b><br>%{{y:.6g}} after %{{x}} steps<extra></extra>"
         name = f"trials {', '.join(str(trial.id) for trial in point.trials)}{', best' if key == best else ''}"
-        for trace in banded(lines, name, colour, "steps", width=3 if key == best else 1.5):
+        for trace in banded(lines, name, colour, "steps", width=3 if key == best else 1.5, log=log):
             yield {**trace, "hovertemplate": about} if "hoverinfo" not in trace else trace
 
 
-def _line(trial: TrialView, curve: SeriesView, *, best: bool) -> dict[str, Any]:
+def _line(trial: TrialView, curve: SeriesView, *, best: bool, log: bool) -> dict[str, Any]:
     stopped = stopped_or_failed(trial)
     failed = trial.state is TrialState.ERROR
     colour = BEST if best else FAILED if failed else GREY if stopped else COLOURS[trial.index % len(COLOURS)]
@@ -178,7 +193,7 @@ def _line(trial: TrialView, curve: SeriesView, *, best: bool) -> dict[str, Any]:
         "x": curve.steps,
         "y": curve.values,
         "name": about,
-        "mode": "lines+markers" if len(curve.steps) == 1 else "lines",
+        **line_mode(curve.values, log=log),
         "line": {"color": colour, "width": 3 if best else 1.5},
         "opacity": 0.6 if stopped and not best else 1.0,
         "hovertemplate": f"{described(trial)}<br>%{{y:.6g}} after %{{x}} steps<extra></extra>",

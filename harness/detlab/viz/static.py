@@ -9,13 +9,14 @@ from __future__ import annotations
 import html
 import math
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape
 
-from detlab.viz.drawing import COLOURS, GOODNESS
-from detlab.viz.ticks import round_ticks, tick_texts
+from detlab.viz.drawing import COLOURS, DOT, GOODNESS, alone
+from detlab.viz.ticks import log_ticks, round_ticks, tick_texts
 
 WIDTH = 760
 LEFT, RIGHT, TOP, BOTTOM = 76, 16, 72, 44
@@ -26,6 +27,7 @@ MOST_NAME = 12
 """Characters of the name of a place on an axis; a number is never shortened."""
 MOST_MARKS = 4000
 """Points, bars and cells of one picture; of more only every second, third ... is drawn."""
+_LARGEST = sys.float_info.max
 _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
 _INK = "#7b8794"
 _DRAWN = frozenset({"scatter", "bar", "contour"})
@@ -44,7 +46,8 @@ class Scale:
         """Return where a value lies, None if it has no place."""
         if not isinstance(value, int | float) or not math.isfinite(value) or (self.log and value <= 0):
             return None
-        low, high, at = (math.log10(x) if self.log else x for x in (self.low, self.high, float(value)))
+        # halves, since the distance of two doubles may be more than a double holds
+        low, high, at = (math.log10(x) if self.log else x / 2 for x in (self.low, self.high, float(value)))
         return (at - low) / ((high - low) or 1.0)
 
 
@@ -149,13 +152,13 @@ def _scale(axis: Any, values: Sequence[Any]) -> Scale:
         low, high = sorted(axis.range) if axis.range else (min(axis.tickvals) - 0.5, max(axis.tickvals) + 0.5)
         ticks = tuple(zip(map(float, axis.tickvals), axis.ticktext, strict=True))
     elif log:
-        low, high = low / 1.15, high * 1.15
-        powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
-        ticks = tuple((10.0**p, f"{10.0**p:g}") for p in powers) or ((low, f"{low:.3g}"), (high, f"{high:.3g}"))
+        low, high = (low / 1.15, min(high * 1.15, _LARGEST)) if numbers else (0.1, 10.0)
+        places = log_ticks(low, high)
+        ticks = tuple(zip(places, tick_texts(places), strict=True))
     else:
-        pad = (high - low) * 0.05 or abs(high) * 0.1 or 1.0
+        pad = high * 0.05 - low * 0.05 or abs(high) * 0.1 or 1.0
         from_zero = axis.rangemode == "tozero" and low >= 0
-        low, high = (0.0 if from_zero else low - pad), high + pad
+        low, high = (0.0 if from_zero else max(low - pad, -_LARGEST)), min(high + pad, _LARGEST)
         places = round_ticks(low, high)
         ticks = tuple(zip(places, tick_texts(places), strict=True))
     if axis.autorange == "reversed" or (axis.range and axis.range[0] > axis.range[1]):
@@ -214,6 +217,8 @@ def _marks(trace: Any, box: tuple[float, float, float, float], across: Scale, up
     mode = trace.mode or "lines"
     if "lines" in mode:
         yield _line(places, trace)
+        if "markers" not in mode:
+            yield from _lone(places, trace)
     if "markers" in mode:
         yield from _bars_of_error(places, trace, (y0, y1), up)
         yield from _dots(places, trace)
@@ -238,18 +243,31 @@ def _line(places: Sequence[tuple[float, float] | None], trace: Any) -> str:
             corner = f"H{place[0]:.1f}" if before and trace.line.shape == "hv" else ""
             path.append(f"{corner}{'L' if before else 'M'}{place[0]:.1f} {place[1]:.1f}")
         before = place
-    width, colour = trace.line.width or 1.5, trace.line.color or COLOURS[0]
-    return f'<path d="{"".join(path)}" fill="none" stroke="{escape(str(colour))}" stroke-width="{width}"/>'
+    width = trace.line.width or 1.5
+    return f'<path d="{"".join(path)}" fill="none" stroke="{_line_colour(trace)}" stroke-width="{width}"/>'
+
+
+def _line_colour(trace: Any) -> str:
+    return escape(str(trace.line.color or COLOURS[0]))
+
+
+def _lone(places: Sequence[tuple[float, float] | None], trace: Any) -> Iterator[str]:
+    """Draw the points that no line reaches."""
+    for place, dot in zip(places, alone([place is not None for place in places]), strict=True):
+        if dot and place is not None:
+            yield _dot(place, DOT / 2, _line_colour(trace), trace)
 
 
 def _dots(places: Sequence[tuple[float, float] | None], trace: Any) -> Iterator[str]:
-    colours, sizes = _colours(trace.marker.color, len(places), trace), trace.marker.size
+    given = trace.marker.color if trace.marker.color is not None else trace.line.color
+    colours, sizes = _colours(given, len(places), trace), trace.marker.size
     every = max(1, len(places) // MOST_MARKS)
     for at in range(0, len(places), every):
         place = places[at]
         if place is not None:
-            size = sizes[at] if isinstance(sizes, Sequence) else sizes or 6
-            yield _dot(place, size / 2, escape(colours[at]), trace)
+            size = sizes[at] if isinstance(sizes, Sequence) else sizes or DOT
+            if size:
+                yield _dot(place, size / 2, escape(colours[at]), trace)
 
 
 def _dot(place: tuple[float, float], radius: float, colour: str, trace: Any) -> str:

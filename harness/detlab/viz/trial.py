@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from detlab.schemas.wire import SeriesView
-from detlab.viz.drawing import COLOURS, empty, plotly_module, safe
+from detlab.viz.drawing import COLOURS, axis_type, empty, line_mode, plotly_module, safe
 
 MOST_METRICS = 24
 """Panels of one figure; name metrics to see others."""
@@ -80,7 +80,7 @@ def trial_metrics(
                 name=safe(group),
                 legendgroup=str(groups.index(group)),
                 showlegend=group not in labelled,
-                mode="lines+markers" if len(curve) == 1 else "lines",
+                **line_mode([value for _, value in curve], log=log_y),
                 line={"color": COLOURS[groups.index(group) % len(COLOURS)]},
                 **cell,
             )
@@ -88,7 +88,7 @@ def trial_metrics(
         for step in _marks(source, restarts):
             figure.add_vline(x=step, line={"dash": "dot", "width": 1, "color": "grey"}, **cell)
         figure.update_xaxes(title="steps", **cell)
-    figure.update_yaxes(type="log" if log_y else "linear")
+    figure.update_yaxes(**axis_type(log=log_y))
     left_out = f" ({len(shown)} of {len(wanted)})" if len(wanted) > len(shown) else ""
     figure.update_layout(title=f"{title}{left_out}", height=max(360, 280 * rows))
     return figure

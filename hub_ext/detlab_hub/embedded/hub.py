@@ -10,7 +10,7 @@ from typing import Any
 from jupyterhub.auth import Authenticator
 from traitlets import Dict, Unicode
 
-from detlab.schemas.wire import SERVICE_PREFIX
+from detlab.schemas.wire import ADMIN_GROUP, ADMIN_ROLE, SERVICE_PREFIX
 from detlab_hub.embedded.state import StartPlan, StateFolder
 from detlab_hub.services.base.callers import ADMIN, READ, WRITE
 
@@ -69,7 +69,8 @@ def _roles(c: Any, folder: StateFolder, plan: StartPlan) -> None:
     c.JupyterHub.custom_scopes = CUSTOM_SCOPES
     c.JupyterHub.extra_user_scopes = {WRITE, ACCESS}
     c.JupyterHub.load_roles = [
-        {"name": "detlab-admin", "scopes": [ADMIN, ACCESS], "users": [plan.operator]},
+        # the Hub makes the group where there is none, and leaves its members alone: they are in its database
+        {"name": ADMIN_ROLE, "scopes": [ADMIN, ACCESS], "users": [plan.operator], "groups": [ADMIN_GROUP]},
         {
             "name": "server",
             "scopes": ["users:activity!user", "access:servers!server", WRITE, ACCESS],
@@ -192,4 +193,5 @@ class GeneratedPasswords(Authenticator):
         wanted = Path(path).read_text(encoding="ascii").strip()
         if not wanted or not compare_digest(wanted.encode(), data["password"].encode()):
             return None
-        return {"name": name, "admin": name in self.admin_users}
+        # None leaves it as the Hub has it: False would take from people at each login what an administrator gave them
+        return {"name": name, "admin": True if name in self.admin_users else None}

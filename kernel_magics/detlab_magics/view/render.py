@@ -9,7 +9,7 @@ from typing import Any
 from detlab.client.rendering import NO_MATH
 from detlab_magics.plaintext import plain
 from detlab_magics.view.state import ViewState
-from detlab_magics.view.svg import BEST, HEIGHT, WIDTH, learning_curves
+from detlab_magics.view.svg import BEST, HEIGHT, INK, WIDTH, learning_curves
 from detlab_magics.view.text import WHY, card, left_out, notices, progress_line, table, title
 
 MAX_BYTES = 100_000
@@ -60,7 +60,10 @@ def _notices(state: ViewState) -> str:
     if not lines:
         return ""
     text = "\n".join(escape(line) for line in lines)
-    return f'<pre style="border-left:3px solid {BEST};padding:4px 10px;margin:6px 0;white-space:pre-wrap">{text}</pre>'
+    colour = INK if all(line.startswith("note: ") for line in lines) else BEST
+    return (
+        f'<pre style="border-left:3px solid {colour};padding:4px 10px;margin:6px 0;white-space:pre-wrap">{text}</pre>'
+    )
 
 
 def _table(state: ViewState) -> str:

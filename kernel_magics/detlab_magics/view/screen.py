@@ -18,6 +18,8 @@ from detlab_magics.view.render import mimebundle
 from detlab_magics.view.state import ViewState
 from detlab_magics.view.text import progress_line
 
+VIEW_OF = "application/vnd.detlab.view+json"
+"""Beside a widget in a notebook: which experiment it shows, for JupyterLab, which finds the widget gone."""
 TEXT_SECONDS = 2.0
 """Seconds between two progress lines where there is no widget."""
 
@@ -130,14 +132,18 @@ class WidgetScreen:
 
         self._widget = LiveView(state, url=self._url)
         widget = self._widget._repr_mimebundle_()
-        self._output.put({**mimebundle(state, url=self._url), **_data(widget)})
+        number = state.experiment.id
+        # A notebook that is saved now, and whose kernel ends before the search, keeps this picture.
+        still = mimebundle(state, url=self._url, note=f"As it was when this view began. Now: %det_watch {number}")
+        self._output.put({**still, VIEW_OF: {"experiment": number}, **_data(widget)})
 
     def freeze(self, state: ViewState, note: str | None = None) -> None:
         """Replace the widget by the still view."""
-        self._output.put(mimebundle(state, url=self._url, note=note))
+        still = mimebundle(state, url=self._url, note=note)
+        self._output.put(still)
         if self._widget is None:
             return
-        self._widget.push(state)
+        self._widget.freeze(state, still)
         self.ended.append(self._widget)
         self._widget = None
         while len(self.ended) > self.KEPT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from xml.sax.saxutils import escape
 
@@ -53,7 +54,8 @@ def learning_curves(state: ViewState) -> str:
         return left + (step - x0) / max(x1 - x0, 1) * (WIDTH - left - RIGHT)
 
     def py(value: float) -> float:
-        return HEIGHT - BOTTOM - (value - y0) / (y1 - y0) * (HEIGHT - TOP - BOTTOM)
+        # halves, since the distance of two doubles may be more than a double holds
+        return HEIGHT - BOTTOM - (value / 2 - y0 / 2) / (y1 / 2 - y0 / 2) * (HEIGHT - TOP - BOTTOM)
 
     parts = []
     for value, said in zip(places, texts, strict=True):
@@ -78,6 +80,7 @@ def learning_curves(state: ViewState) -> str:
 def _curve(trial: TrialView, curve: Curve, is_best: bool, px: Scale, py: Scale) -> str:
     steps, values = thin(curve.steps, curve.values, STATIC_POINTS)
     path, pen_down, previous = [], False, None
+    lone: list[tuple[int, float]] = []
     for step, value in zip(steps, values, strict=True):
         if not math.isfinite(value):
             pen_down = False
@@ -85,6 +88,11 @@ def _curve(trial: TrialView, curve: Curve, is_best: bool, px: Scale, py: Scale) 
         if previous is not None and any(previous <= r < step for r in curve.resumed_at):
             pen_down = False
         path.append(f"{'L' if pen_down else 'M'}{px(step):.1f} {py(value):.1f}")
+        # A line through one point has no extent; it is alone until the next one goes on from it.
+        if not pen_down:
+            lone.append((step, value))
+        elif lone and lone[-1][0] == previous:
+            lone.pop()
         pen_down, previous = True, step
     if not path:
         return ""
@@ -93,14 +101,12 @@ def _curve(trial: TrialView, curve: Curve, is_best: bool, px: Scale, py: Scale) 
     faint = ' opacity=".55"' if color in (GREY, FAILED) else ""
     word = " (failed)" if trial.state is TrialState.ERROR else ""
     title = f"trial {trial.id}{word}: {number(trial.best_validation)} after {trial.steps_completed} steps"
-    dot = (
-        f'<circle cx="{px(steps[-1]):.1f}" cy="{py(values[-1]):.1f}" r="2.2" fill="{color}"/>'
-        if math.isfinite(values[-1])
-        else ""
-    )
+    if math.isfinite(values[-1]) and (steps[-1], values[-1]) not in lone:
+        lone.append((steps[-1], values[-1]))
+    dots = "".join(f'<circle cx="{px(step):.1f}" cy="{py(value):.1f}" r="2.2" fill="{color}"/>' for step, value in lone)
     return (
         f'<g{faint}><title>{escape(title)}</title><path d="{"".join(path)}" stroke="{color}" stroke-width="{width}" '
-        f'fill="none" stroke-linejoin="round"/>{dot}</g>'
+        f'fill="none" stroke-linejoin="round"/>{dots}</g>'
     )
 
 
@@ -157,5 +163,7 @@ def focused(values: list[float], smaller_is_better: bool) -> tuple[float, float]
     span = core[1] - core[0]
     if cut and 0 < FLATTENED * span < high - low:
         low, high = core
-    pad = (high - low) * 0.08 or abs(high) * 0.1 or 1.0
-    return low - pad, high + pad
+    pad = high * 0.08 - low * 0.08 or abs(high) * 0.1 or 1.0
+    if pad < 1e-320:  # there doubles have hardly any digits left
+        pad = 1.0
+    return max(low - pad, -sys.float_info.max), min(high + pad, sys.float_info.max)

@@ -10,6 +10,7 @@ from typing import Any
 
 from detlab.client.facts import without_result
 from detlab.schemas.wire import BudgetView, EndReason, ExperimentState, ExperimentView, TrialState, TrialView
+from detlab.schemas.wire.searches import level_of
 from detlab.viz.fronts import shown_names
 from detlab_magics.plaintext import in_notebook, name_cells, plain
 from detlab_magics.view.state import ViewState, first_failed, stopped_early
@@ -216,7 +217,7 @@ def left_out(state: ViewState, rows: int) -> list[str]:
 def notices(state: ViewState) -> list[str]:
     """Return what must not be overlooked: warnings and the failure, in words."""
     e = state.experiment
-    lines = [f"warning: {plain(w, 300)}" for w in e.warnings[:5]]
+    lines = [f"{level_of(w)}: {plain(w, 300)}" for w in e.warnings[:5]]
     f = e.card or e.failure
     first = first_failed(state) if f is None else None
     if first is not None and first.failure is not None:

@@ -28,6 +28,7 @@ class LiveView(anywidget.AnyWidget):
         # increment would stay at that.
         self._in_order = threading.Lock()
         self._frames.increment(state)
+        self._still: dict[str, Any] | None = None
         super().__init__(snapshot=self._frames.snapshot())
         self.on_msg(self._asked)
 
@@ -48,11 +49,24 @@ class LiveView(anywidget.AnyWidget):
         with self._in_order:
             self.send(self._frames.increment(state))
 
+    def freeze(self, state: ViewState, still: dict[str, Any]) -> None:
+        """Show the last state, and give the still view to pages that the kernel cannot reach by its output's id.
+
+        A page that was opened again does not know that id. JupyterLab with detlab's extension puts `still`, a
+        mimebundle, in the place of the widget.
+        """
+        self.push(state)
+        with self._in_order:
+            self._still = still
+            self.send({"still": still})
+
     def _asked(self, _widget: Any, content: Any, _buffers: Any) -> None:
         """Send the whole state to a page that asks for it: one that was just drawn or that missed an increment."""
         if content == {"need": "snapshot"}:
             with self._in_order:
                 self.send({**self._frames.snapshot(), "whole": True})
+                if self._still is not None:
+                    self.send({"still": self._still})
 
 
 def available() -> bool:

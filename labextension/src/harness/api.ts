@@ -217,6 +217,7 @@ export class FixtureApi implements Api {
       ].map(one => ({ ...one, steps: one.steps.map(Math.round) })) };
     }
     if (part === 'checkpoints') return { items: [3, 2, 1].map(i => ({ ...made.checkpoint(i), trial_id: id })) };
+    if (part === 'governance') return made.learning(id, this.of.hostile ? made.HOSTILE.name : 'web');
     if (part === 'logs' && !rest.length) return this.logs(query);
     if (part === 'media' && rest[0] === 'keys') return media.keys(this.of.trials, this.of.hostile ?? false);
     if (part === 'media' && rest[0] === 'steps') return media.steps(this.of.trials);

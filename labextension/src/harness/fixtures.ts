@@ -1,7 +1,7 @@
 /** Made-up data for tests, screenshots and the bench: the same every time, as large as asked. */
 
 import type {
-  AlertView, CheckpointView, CodeFile, Event, ExperimentView, FailureView, JournalEntry, LogLine, OverviewView, SeriesView, TaskView, TimelineItem,
+  AlertView, CheckpointView, CodeFile, Event, ExperimentView, FailureView, JournalEntry, LearningView, LogLine, OverviewView, SeriesView, TaskView, TimelineItem,
   TrialView
 } from '../state/wire';
 
@@ -28,6 +28,24 @@ export const HOSTILE = {
   log: '\u001b]0;title\u0007\u001b[1;31mERROR\u001b[0m <img src=x onerror="window.hacked=1"> \u202eevil\u202c \u0000\u0008 javascript:alert(1)'
 };
 
+export function learning(trial: number, source: string): LearningView {
+  const blocks = [0, 1, 2, 3].map(i => `blocks.${i}`);
+  return {
+    trial_id: trial, s_hash: `sha256:${'5f'.repeat(32)}`, sources: ['trusted', source, 'partner'], left_out: 0, refusals: [],
+    groups: [
+      { label: 'embed.weight', count: 1, scales: [1, 0, 0], levels: ['direct', 'direct', 'direct'] },
+      ...blocks.map(name => ({ label: `${name}.*`, count: 12, scales: [1, 0.1, 0], levels: ['direct', 'direct', 'direct'] })),
+      { label: source === 'web' ? 'head.*' : source, count: 2, scales: [1, 1, 0], levels: ['direct', 'direct', 'direct'] },
+      { label: 'adapter.*', count: 4, scales: [0, 0, 1], levels: ['direct', 'direct', 'isolated'] }
+    ],
+    share: { trusted: 0.6, [source]: 0.3, partner: 0.1 },
+    depth: {
+      steps_completed: 400, left_out: 3, layers: ['embed', ...blocks, 'head', 'adapter.0'],
+      shares: [[0.31, 0.2, 0.15, 0.12, 0.1, 0.12, 0], [0, 0.05, 0.06, 0.07, 0.08, 0.74, 0], [0, 0, 0, 0, 0, 0.0004, 0.9996]]
+    }
+  };
+}
+
 export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
   return {
     shortened: [],
@@ -36,7 +54,7 @@ export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
     time_metric: 'batches', max_time: 1000, log_retention_days: null, progress: 0.42, trials_total: 64, trials: { COMPLETED: 24, ERROR: 2, ACTIVE: 6, RUNNING: 4 },
     best: { trial_id: 117, trial_index: 17, steps_completed: 960, value: 0.0214, checkpoint: uuid(17), failed: false },
     created_at: BEGAN - 30, started_at: BEGAN, ended_at: null, pending_reason: null, warnings: [], bundle: 'sha256:ab',
-    config: CONFIG, failure: null, card: null, budgets: [], cost: null, currency: '', deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
+    config: CONFIG, failure: null, card: null, budgets: [], cost: null, currency: '', deletion: null, search_task: null, forked_from: null, unmanaged: false, governed: false, values: [], source: {}, ...over
   };
 }
 

@@ -37,7 +37,8 @@ import './harness.css';
 
 const CASES: Record<string, Case> = {
   search: { trials: 36, curves: 36, points: 100, logs: 3000, experiments: 12, experiment: { budgets: [{ name: 'slot_hours', limit: 12, used: 4.5 }, { name: 'wall_clock', limit: 7200, used: 760 }] } },
-  hostile: { trials: 12, curves: 12, points: 60, logs: 200, experiments: 12, hostile: true },
+  governed: { trials: 40, curves: 20, points: 60, logs: 200, experiments: 12, experiment: { governed: true } },
+  hostile: { trials: 12, curves: 12, points: 60, logs: 200, experiments: 12, hostile: true, experiment: { governed: true } },
   empty: { trials: 0, curves: 0, points: 0, logs: 0, experiments: 0, experiment: { best: null, trials: {}, progress: 0, started_at: null, pending_reason: 'no agent is connected' } },
   failed: { trials: 36, curves: 36, points: 100, logs: 3000, experiments: 12, experiment: { state: 'ERROR', progress: 0.5, ended_at: BEGAN + 900, failure: { kind: 'no_metrics', message: "trial 3 ended without reporting 'validation_error'; the report contained: loss", trial_id: 103, rank: null, exit_code: 0, signal: null, where: null, node: null, log_tail: [], hint: 'report the metric that searcher.metric names', command: null } } },
   done: { trials: 36, curves: 36, points: 100, logs: 3000, experiments: 12, experiment: { description: 'A wider second layer', labels: ['nightly', 'baseline'], notes: 'Diverges above lr 0.1.\nThe best one is stable over five seeds.', state: 'COMPLETED', progress: 1, ended_at: BEGAN + 900, trials: { COMPLETED: 34, ERROR: 2 } } },

@@ -50,11 +50,11 @@ export function models(): ModelView[] {
 
 /** What a governed checkpoint was trained on. */
 const GOVERNED: EvidenceSummary = {
-  key_id: 'a1', policy_hash: `sha256:${'4e'.repeat(32)}`, s_hash: `sha256:${'cd'.repeat(32)}`, level: 'direct', ledger_index: 3, ledger_hash: `sha256:${'ef'.repeat(32)}`, privacy: null,
+  key_id: 'a1', policy_hash: `sha256:${'4e'.repeat(32)}`, s_hash: `sha256:${'cd'.repeat(32)}`, enforce: 'strict', ledger_index: 3, ledger_hash: `sha256:${'ef'.repeat(32)}`, privacy: null,
   sources: [
-    { name: 'web', license: 'CC-BY-4.0', manifest: null, expires: null, samples: 120_000, reached: true },
-    { name: 'clinic-a', license: 'research only', manifest: null, expires: null, samples: 4100, reached: true },
-    { name: 'clinic-b', license: '', manifest: null, expires: null, samples: 1, reached: false }
+    { name: 'web', license: 'CC-BY-4.0', manifest: null, expires: null, samples: 120_000, reached: true, level: 'direct' },
+    { name: 'clinic-a', license: 'research only', manifest: null, expires: null, samples: 4100, reached: true, level: 'isolated' },
+    { name: 'clinic-b', license: '', manifest: null, expires: null, samples: 1, reached: false, level: '' }
   ]
 };
 
@@ -80,7 +80,7 @@ export function hostileVersion(number: number): VersionView {
   const odd = { [HOSTILE.name]: HOSTILE.value };
   return {
     ...made, withdrawn: [HOSTILE.log], model: hostileModel(1).name, name: HOSTILE.name, comment: HOSTILE.value, notes: HOSTILE_NOTES, semver: HOSTILE.value, labels: [HOSTILE.value], owner: HOSTILE.name, metadata: odd, format: HOSTILE.value,
-    lineage: { ...made.lineage, experiment_name: HOSTILE.name, hyperparameters: odd, metrics: { [HOSTILE.name]: 0.5, accuracy: 0.9 }, environment: { [HOSTILE.name]: HOSTILE.value, python: HOSTILE.value }, data: { [HOSTILE.name]: HOSTILE.log }, submitter: HOSTILE.name, device: HOSTILE.value, parents: [HOSTILE.value], governed: { ...GOVERNED, level: HOSTILE.value, policy_hash: HOSTILE.value, sources: [{ ...GOVERNED.sources[0]!, name: HOSTILE.name, license: HOSTILE.log }] }, config: odd, bundle_digest: HOSTILE.value }
+    lineage: { ...made.lineage, experiment_name: HOSTILE.name, hyperparameters: odd, metrics: { [HOSTILE.name]: 0.5, accuracy: 0.9 }, environment: { [HOSTILE.name]: HOSTILE.value, python: HOSTILE.value }, data: { [HOSTILE.name]: HOSTILE.log }, submitter: HOSTILE.name, device: HOSTILE.value, parents: [HOSTILE.value], governed: { ...GOVERNED, policy_hash: HOSTILE.value, sources: [{ ...GOVERNED.sources[0]!, level: HOSTILE.value, name: HOSTILE.name, license: HOSTILE.log }] }, config: odd, bundle_digest: HOSTILE.value }
   };
 }
 

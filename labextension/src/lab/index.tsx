@@ -18,6 +18,7 @@ import { makeApp } from './host';
 import { detlabIcon } from './icon';
 import { NewExperiment } from './tabs/NewExperiment';
 import { StatusItem } from './StatusItem';
+import { keepStillViews } from './stillviews';
 import { pickerOf } from './pick';
 import { makeTab, placeKey, View } from './tabs/views';
 
@@ -46,6 +47,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     addTabs(lab, app, api, files, restorer);
     addCommands(lab, app, files, shell, panel.id);
     offer(lab, palette, launcher);
+    if (notebooks) keepStillViews(notebooks);
     statusBar?.registerStatusItem('detlab:status', {
       item: statusWidget(app, () => lab.shell.activateById(panel.id)), align: 'left', rank: 100
     });

@@ -6,7 +6,7 @@ import type { Api } from './api';
 import type { Snapshot, Store } from './store';
 
 export const EXPERIMENT_TABS = ['curves', 'trials', 'search', 'parallel', 'checkpoints', 'events', 'config', 'code'] as const;
-export const TRIAL_TABS = ['metrics', 'media', 'logs', 'checkpoints', 'artifacts', 'hparams'] as const;
+export const TRIAL_TABS = ['metrics', 'media', 'logs', 'checkpoints', 'artifacts', 'hparams', 'governance'] as const;
 export const WORKSPACE_TABS = ['projects', 'experiments', 'models', 'tasks', 'members', 'defaults'] as const;
 
 export const RUN_TABS = ['metrics', 'media', 'logs', 'config', 'system', 'code', 'files', 'artifacts'] as const;

@@ -55,6 +55,12 @@ export function missedMetric(view: ExperimentView): string | null {
   return view.warnings.find(warning => /never reported .* \(its validations reported: /.test(warning) || warning.startsWith('no finite value of ')) ?? null;
 }
 
+/** Whether what an experiment says of its search only tells that it has gone as it was asked to; see `level_of` of the wire. */
+export function isNote(warning: string): boolean {
+  if (warning.startsWith('the best trial was trained once more: ')) return !warning.endsWith('; it breaks a constraint');
+  return /^(the search has ended early: |every point of the space has been tried)/.test(warning);
+}
+
 /** What trials that still hold slots are doing: once the experiment is paused or ending, they are stopping. */
 export function heldSlotsWord(state: ExperimentState): string {
   return state === 'ACTIVE' ? 'running' : state === 'PAUSED' ? 'pausing' : 'stopping';

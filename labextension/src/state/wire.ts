@@ -559,6 +559,14 @@ export interface DeletionView {
   task: string | null;
 }
 
+/** D: what each source gave to each layer so far, as the trial measured it. */
+export interface DepthView {
+  steps_completed: number;
+  layers: string[];
+  shares: number[][];
+  left_out: number;
+}
+
 /** One row of a comparison: `values` has one entry per compared version, null where it has none. */
 export interface Difference {
   name: string;
@@ -697,7 +705,7 @@ export interface EvidenceSummary {
   key_id: string;
   policy_hash: string;
   s_hash: string;
-  level: string;
+  enforce: string;
   ledger_index: number;
   ledger_hash: string;
   sources: SourceSummary[];
@@ -760,6 +768,7 @@ export interface ExperimentView {
   source: Record<string, unknown>;
   forked_from: number | null;
   unmanaged: boolean;
+  governed: boolean;
   values: unknown[];
   shortened: string[];
 }
@@ -1004,6 +1013,18 @@ export interface LastPoint {
   time: number;
 }
 
+/** What each source may train in a trial, and what it gave so far. */
+export interface LearningView {
+  trial_id: number;
+  s_hash: string;
+  sources: string[];
+  groups: MatrixGroup[];
+  left_out: number;
+  share: Record<string, number>;
+  depth: DepthView | null;
+  refusals: RefusalView[];
+}
+
 /** The limits of one user. */
 export interface LimitList {
   items: LimitView[];
@@ -1103,6 +1124,14 @@ export interface MasterLogPage {
   items: MasterLogLine[];
   last: Float;
   dropped: number;
+}
+
+/** Neighbouring parameters of S with the same factors. */
+export interface MatrixGroup {
+  label: string;
+  count: number;
+  scales: number[];
+  levels: string[];
 }
 
 /** The keys of a trial's media. */
@@ -1443,6 +1472,12 @@ export interface ReadCheckpoint {
   paths?: string[];
 }
 
+/** One reason why training may not go on. */
+export interface RefusalView {
+  code: string;
+  message: string;
+}
+
 /** POST models/{model}/labels/{label}/remove. */
 export interface RemoveLabel {
   reason?: string;
@@ -1749,6 +1784,7 @@ export interface SourceSummary {
   expires: string | null;
   samples: number;
   reached: boolean;
+  level: string;
 }
 
 /** How many trials are where, at one rung, round or generation of a search. */
@@ -1816,6 +1852,7 @@ export interface SteeredExperiment {
   source: Record<string, unknown>;
   forked_from: number | null;
   unmanaged: boolean;
+  governed: boolean;
   values: unknown[];
   shortened: string[];
   promoted_to: number | null;

@@ -10,7 +10,7 @@ export function experiment(id: number, over: Partial<ExperimentView> = {}): Expe
     id, name: `search ${id}`, description: null, labels: [], notes: null, paused_at: null, paused_seconds: 0, edited_at: null, archived_at: null, owner: 'ada', may: 'own', workspace: '', workspace_id: null, project: '', project_id: null, state: 'ACTIVE',
     searcher: 'random', metric: 'loss', smaller_is_better: true, time_metric: null, max_time: null, log_retention_days: null, progress: 0.25,
     trials_total: 4, trials: { ACTIVE: 2, RUNNING: 2 }, best: null, created_at: NOW - 300 + id, started_at: null,
-    ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, card: null, budgets: [], cost: null, currency: '', deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
+    ended_at: null, pending_reason: null, warnings: [], bundle: null, config: null, failure: null, card: null, budgets: [], cost: null, currency: '', deletion: null, search_task: null, forked_from: null, unmanaged: false, governed: false, values: [], source: {}, ...over
   };
 }
 

@@ -56,6 +56,19 @@ describe('the notebook widget', () => {
     }
   });
 
+  it('hands the picture over that the kernel sends at the end, and draws on if nobody takes it', async () => {
+    const kernel = new Kernel(frame([1]));
+    const { el, end } = await shown(kernel);
+    const heard = vi.fn();
+    document.body.addEventListener('detlab-still', event => heard((event as CustomEvent<unknown>).detail));
+    document.body.append(el);
+    act(() => kernel.tell({ still: { 'text/html': 'picture' } } as unknown as Frame));
+    expect(heard.mock.calls).toEqual([[{ 'text/html': 'picture' }]]);
+    expect(el.querySelector('.det-badge')).not.toBeNull();
+    act(end);
+    el.remove();
+  });
+
   it('asks for all there is as soon as it listens: what came before is lost', () => {
     const kernel = new Kernel(frame([1, 2]));
     const end = widget.render({ model: kernel, el: document.createElement('div') });

@@ -8,6 +8,7 @@ import themeCss from '../components/common/theme.css';
 import { Frame, View } from './frames';
 import liveCss from './live.css';
 import { LiveView } from './LiveView';
+import { STILL } from './still';
 
 /** A widget that is still there so long after the end was not replaced by the still picture. */
 const LEFT_BEHIND_MS = 5000;
@@ -40,7 +41,7 @@ class Widget {
   /** The timer that asks again; runs while a snapshot was asked for and has not come yet. */
   private asking = 0;
 
-  constructor(private model: Model, el: HTMLElement) {
+  constructor(private model: Model, private el: HTMLElement) {
     el.classList.add('det-app', 'det-live');
     this.root = createRoot(el);
     model.on('msg:custom', this.onMessage);
@@ -59,7 +60,12 @@ class Widget {
     this.root.unmount();
   }
 
-  private onMessage = (message: unknown): void => this.take(message as Frame);
+  private onMessage = (message: unknown): void => {
+    // The search has ended, and this page missed that its output was replaced: JupyterLab's extension does it.
+    const { still } = message as { still?: unknown };
+    if (still) this.el.dispatchEvent(new CustomEvent(STILL, { bubbles: true, detail: still }));
+    else this.take(message as Frame);
+  };
   private onSnapshot = (): void => this.take(this.model.get('snapshot'));
 
   /** Ask for all there is, and again until it comes: a question or its answer may be lost. */

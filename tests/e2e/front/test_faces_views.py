@@ -46,6 +46,8 @@ VIEWS = {
     "metrics": "view=trial&tab=metrics",
     "logs": "view=trial&tab=logs&id=109",
     "hparams": "view=trial&tab=hparams",
+    "governance": "view=trial&tab=governance&case=governed",
+    "hostile governance": "view=trial&tab=governance&case=hostile",
     "media": "view=trial&tab=media",
     "hostile media": "view=trial&tab=media&case=hostile",
     "runs' media": "view=comparison&tab=media",

@@ -130,9 +130,19 @@ def test_the_masters_log_is_read_searched_and_followed(browser: Browser, cluster
         search.fill("")
         page.get_by_role("combobox", name="Level").select_option("debug")
         expect(log).to_be_visible(timeout=PATIENCE)
-        page.set_viewport_size({"width": 1280, "height": 420})
+        follow = page.get_by_role("button", name="Follow")
+        # Follow was off after the first of them: the browser's own scroll event counted as the reader's.
+        for width, height, box in ((1280, 420, 280), (1280, 900, 640), (420, 700, 440), (1280, 420, 280)):
+            page.set_viewport_size({"width": width, "height": height})
+            page.wait_for_timeout(500)
+            # It has a height of its own: without one it could not stay at its newest line.
+            assert log.evaluate("it => it.offsetHeight") == box
+            assert log.evaluate("it => it.scrollHeight - it.scrollTop - it.clientHeight") < 3
+            expect(follow).to_have_attribute("aria-pressed", "true")
+        log.evaluate("it => { it.scrollTop = 0 }")
+        expect(follow).to_have_attribute("aria-pressed", "false")
+        follow.click()
         page.wait_for_timeout(500)
-        # It has a height of its own: without one it could not stay at its newest line.
-        assert log.evaluate("it => it.offsetHeight") == 280
+        assert log.evaluate("it => it.scrollHeight - it.scrollTop - it.clientHeight") < 3
         before = cluster.det("master", "logs", "-n", "1", check=True).stdout
         assert before.strip()

@@ -136,6 +136,23 @@ def test_i9_what_is_shared_with_a_group_of_the_hub_is_seen_by_who_is_in_it(clust
                 other.client.get_experiment(experiment)
 
 
+@pytest.mark.skipif(not is_root(), reason="only an agent that is root gives each user's tasks a uid of their own")
+def test_i9_a_trial_starts_from_a_shared_checkpoint_whose_files_its_user_cannot_open(
+    cluster: Cluster, ada: Tenant
+) -> None:
+    """They belong to another uid, which lets nobody read them: the master hands them over, as a download does."""
+    source = ada.trial.list_checkpoints()[0]
+    step = source.steps_completed
+    ada.experiment.share(user="ben")
+    with lab_of(cluster, "ben") as ben:
+        config = single("toy.py", name="goes on from ada's", hparams={"steps": step + 3})
+        config["searcher"]["source_checkpoint_uuid"] = source.uuid
+        ended = ben.completed(ben.submit(config))
+        reported = [one.steps_completed for one in ben.first_trial(ended).iter_metrics("validation")]
+        assert min(reported) == step + 1, "it went on from ada's weights"
+    ada.experiment.unshare(user="ben")
+
+
 def follow_until_it_is_cut(lab: Lab, experiment: int, cut: Callable[[], object]) -> None:
     """Read an experiment's stream; after `cut` not even its keep-alives (5 s) come any more."""
     with (

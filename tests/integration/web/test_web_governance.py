@@ -92,6 +92,7 @@ async def test_what_is_not_there_is_not_told_from_what_is_hidden(master: Any, cl
         for path in (
             "checkpoints/00000000-0000-4000-8000-000000000000/evidence",
             "trials/99/ledger",
+            "trials/99/governance",
             f"trials/99/matrices/{HASH}",
             "trials/99999999999999999999/ledger",
         ):

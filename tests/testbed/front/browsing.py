@@ -15,12 +15,17 @@ from testbed.cluster import Cluster
 def log_in(cluster: Cluster, user: str, password: str) -> Iterator[httpx.Client]:
     """A browser-like client after the Hub's login form."""
     with httpx.Client(trust_env=False, follow_redirects=True, timeout=30) as client:
-        page = client.get(f"{cluster.url}/hub/login")
-        xsrf = re.search(r'name="_xsrf"\s+value="([^"]+)"', page.text)
-        assert xsrf is not None
-        form = {"username": user, "password": password, "_xsrf": xsrf[1]}
-        client.post(f"{cluster.url}/hub/login", params={"next": "/hub/home"}, data=form)
+        enter(client, cluster, user, password)
         yield client
+
+
+def enter(client: httpx.Client, cluster: Cluster, user: str, password: str) -> None:
+    """Fill in the Hub's login form, as who has not logged in or has logged out."""
+    page = client.get(f"{cluster.url}/hub/login")
+    xsrf = re.search(r'name="_xsrf"\s+value="([^"]+)"', page.text)
+    assert xsrf is not None
+    form = {"username": user, "password": password, "_xsrf": xsrf[1]}
+    client.post(f"{cluster.url}/hub/login", params={"next": "/hub/home"}, data=form)
 
 
 def xsrf_of(client: httpx.Client, cluster: Cluster) -> str:

@@ -39,11 +39,16 @@ def test_a_list_of_nothing_says_what_to_do(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_governed_version_says_what_it_was_trained_on(capsys: pytest.CaptureFixture[str]) -> None:
-    sources = [SourceSummary(name="own", license="MIT", samples=9), SourceSummary(name="web", samples=3, reached=False)]
+    sources = [
+        SourceSummary(name="own", license="MIT", samples=9, level="isolated"),
+        SourceSummary(name="web", samples=3, reached=False),
+    ]
     one = version().model_copy(update={"lineage": Lineage(governed=EvidenceSummary(sources=sources))})
     printing.print_version(one)
     said = capsys.readouterr().out
-    assert "own: 9 samples, MIT; web: 3 samples, unknown, seen, but closed to all layers" in " ".join(said.split())
+    assert "own: 9 samples, MIT, isolated; web: 3 samples, unknown, seen, but closed to all layers" in " ".join(
+        said.split()
+    )
 
 
 def test_the_best_have_a_column_of_their_metric_and_fit_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,18 @@ from cyclonedx.validation.json import JsonStrictValidator
 from detlab.errors import DetlabError
 from detlab.export.bom import bill_of_materials
 from detlab.export.contents import Contents
+from detlab.schemas.wire.governance.evidence import EvidenceSummary, PrivacySpent, SourceSummary
 from detlab.schemas.wire.registry import Lineage, VersionView
+
+SPENT = {
+    "epsilon": 3.5,
+    "delta": 1e-5,
+    "target_epsilon": 8.0,
+    "max_grad_norm": 1.0,
+    "noise_multiplier": 0.8,
+    "sample_rate": 0.01,
+    "steps": 5,
+}
 
 
 def valid(text: str) -> dict[str, Any]:
@@ -63,6 +74,28 @@ def test_the_same_version_gives_the_same_bytes(version: VersionView, contents: C
     other = version.model_copy(update={"version": 4})
     first, second = (json.loads(bill_of_materials(each, contents)) for each in (version, other))
     assert first["serialNumber"] != second["serialNumber"]
+
+
+def test_a_bill_of_a_governed_version_has_the_sources_of_the_ledger_and_its_evidence(
+    version: VersionView, contents: Contents
+) -> None:
+    own = SourceSummary(name="own", license="MIT", samples=9, manifest="sha256:" + "12" * 32, expires="2030-01-01")
+    closed = SourceSummary(name="web", samples=3, reached=False)
+    spent = PrivacySpent.model_validate(SPENT)
+    governed = EvidenceSummary(key_id="ab" * 32, level="dp", ledger_index=4, sources=[own, closed], privacy=spent)
+    made = version.model_copy(update={"lineage": version.lineage.model_copy(update={"governed": governed})})
+    card = valid(bill_of_materials(made, contents))["metadata"]["component"]["modelCard"]
+    declared, learnt = card["modelParameters"]["datasets"]
+    assert (declared["name"], learnt["type"], learnt["name"]) == ("digits-v3", "dataset", "own")
+    assert {row["name"]: row["value"] for row in learnt["contents"]["properties"]} == {
+        "detlab:samples": "9",
+        "detlab:license": "MIT",
+        "detlab:manifest": own.manifest,
+        "detlab:expires": "2030-01-01",
+    }
+    rows = {row["name"]: row["value"] for row in card["properties"]}
+    assert (rows["detlab:evidence:key_id"], rows["detlab:evidence:ledger_index"]) == ("ab" * 32, "4")
+    assert json.loads(rows["detlab:evidence:privacy"])["epsilon"] == 3.5
 
 
 def test_what_was_not_recorded_is_not_there(contents: Contents) -> None:

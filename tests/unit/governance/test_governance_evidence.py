@@ -21,7 +21,7 @@ from detlab.governance.evidence import (
     statement,
     to_sign,
 )
-from detlab.governance.ledger import SEGMENT, LedgerEntry, MatrixRecord, chain_problems, lineage, who
+from detlab.governance.ledger import SEGMENT, LedgerEntry, MatrixRecord, Touch, chain_problems, joined, lineage, who
 from detlab.governance.verification import Continuation, StoredEvidence, intact, verify
 
 PRIVATE = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -229,6 +229,28 @@ def test_who_says_which_source_reached_which_layer_and_when() -> None:
     ]
     assert {one.source for one in who(segments, whole.matrices, layer="body")} == {"trusted"}
     assert {one.layers for one in who(segments, whole.matrices, source="web")} == {("head",)}
+
+
+def test_segments_of_a_source_that_follow_each_other_are_one_line() -> None:
+    """After 25 checkpoints there were 50 lines, all of which said the same."""
+    whole = stored()
+    found = joined(who(lineage(whole.entries, "c1"), whole.matrices))
+    assert [(one.source, one.first, one.last) for one in found] == [("trusted", 0, 9), ("web", 0, 9)]
+    parts = [
+        Touch("web", 0, 5, 10, ("head",)),
+        Touch("web", 5, 9, 1, ("head", "body")),  # another matrix
+        Touch("web", 9, 12, 2, ("head", "body")),
+        Touch("web", 20, 25, 4, ("head", "body")),  # nothing in between
+        Touch("trusted", 25, 30, 4, ("head", "body")),
+        Touch("web", 25, 30, 4, ("head", "body"), "direct"),  # at another level
+    ]
+    assert [(one.source, one.first, one.last, one.samples) for one in joined(parts)] == [
+        ("web", 0, 5, 10),
+        ("web", 5, 12, 3),
+        ("web", 20, 25, 4),
+        ("trusted", 25, 30, 4),
+        ("web", 25, 30, 4),
+    ]
 
 
 def test_a_matrix_that_is_none_is_refused() -> None:

@@ -129,9 +129,14 @@ def test_the_magic_shows_variables_and_files_alike(folder):
         ("absent", "no variable 'absent'"),
         ("mine", "neither a model nor"),
         (None, "name the variable"),
+        ("broken", "broken made no model: ValueError: no data"),
+        ("sampled", "takes seed, which the config's hyperparameters do not have"),
+        ("TrainedParameter", "made a TrainedParameter, which has no named_parameters"),
     ):
-        with pytest.raises(MagicError, match=said):
+        with pytest.raises((MagicError, DetlabError), match=said):
             compiled(model, "config.yaml", None, namespace)
+    for model in ("sized", "of_all"):  # with the hyperparameters, as the command does
+        assert compiled(model, "config.yaml", None, namespace) == of_file
     namespace["mine"] = {"sources": [{"name": "web"}], "rules": [{"source": "*", "layers": ".*", "scale": 0}]}
     with pytest.raises(GovernanceError, match="STARVED"):
         compiled("net", "mine", None, namespace)
@@ -145,7 +150,7 @@ def test_pictures_are_bounded_and_hold_no_markup_of_users():
         Policy.of({"sources": [{"name": "web"}, {"name": "own"}], "rules": rules}),
         [TrainedParameter(n, (1,)) for n in names],
     )
-    assert len(groups(plan)) == 3 * MOST_GROUPS
+    assert len(groups(plan.matrix)) == 3 * MOST_GROUPS
     drawn = svg(plan)
     ET.fromstring(drawn)
     assert "<script>" not in drawn

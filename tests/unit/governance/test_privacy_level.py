@@ -19,7 +19,7 @@ from detlab.governance.verification import Continuation, allowed_now
 from detlab.pytorch import DataLoader
 from detlab.pytorch.data.poisson import steps_per_epoch
 from detlab.pytorch.data.resumable import TrainingStream
-from detlab.pytorch.governance.private_data import drawn_from, strategy_under
+from detlab.pytorch.governance.privacy.private_data import drawn_from, strategy_under
 from detlab.pytorch.governance.trial import governed_by
 from detlab.schemas.expconf import ExperimentConfig, resolve, unsupported_keys
 from detlab.schemas.wire.governance.attestation import PreflightReport
@@ -151,9 +151,9 @@ def test_weights_that_were_trained_without_noise_are_not_made_private_later() ->
 
 def test_what_was_spent_is_printed_and_replay_refuses() -> None:
     spent = {"epsilon": 3.456789, "delta": 1e-5, "target_epsilon": 8.0}
-    said = evidence._levels({"level": "dp", "privacy": spent})
+    said = evidence._spent({"level": "dp", "privacy": spent})
     assert said["privacy"].startswith("epsilon 3.457 of 8.0 spent at delta 1e-05, for each record")
-    assert evidence._levels({"level": "direct", "privacy": None}) == {"level": "direct"}
+    assert evidence._spent({"level": "direct", "privacy": None}) == {}
     entries = [LedgerEntry.after(None, 1, "segment", "a", {"level": level}, 0.0) for level in ("direct", "dp")]
     refuse_private("3f2a", entries[:1])
     with pytest.raises(DetlabError, match="cannot be trained anew bit by bit"):

@@ -300,6 +300,22 @@ def test_lifecycle_who_is_slain_while_leaving_ends_as_was_decided(event, state, 
     assert t.step(live(), t.TrialAttemptEnded(EndKind.FAILED, killed=True)).state.restarts == 1
 
 
+@pytest.mark.parametrize("restarts", [0, 5])
+def test_lifecycle_who_is_slain_before_it_could_pause_is_paused(restarts):
+    """A trial killed just before a withdrawal paused it ended as an error: its exit was counted after the pause."""
+    leaving = t.step(live(restarts=restarts, max_restarts=restarts), t.TrialPauseRequested()).state
+    step = t.step(leaving, t.TrialAttemptEnded(EndKind.FAILED, killed=True))
+    assert (step.state.state, step.state.restarts, step.actions) == (TrialState.PAUSED, restarts, ())
+    held = t.step(live(max_restarts=0), t.HoldDecided()).state
+    step = t.step(held, t.TrialAttemptEnded(EndKind.FAILED, killed=True))
+    assert (step.state.state, step.actions) == (TrialState.PAUSED, (t.TellSearcherPaused(),))
+    assert t.step(leaving, t.TrialAttemptEnded(EndKind.FAILED)).state.state is TrialState.ERROR
+    told = t.step(
+        live(state=TrialState.PAUSED, early_exit=t.INVALID_HP), t.TrialAttemptEnded(EndKind.FAILED, killed=True)
+    )
+    assert told.state.end_reason is EndReason.INVALID_HP
+
+
 def test_lifecycle_failures_are_counted_up_to_max_restarts():
     trial, runs = t.step(t.TrialStatus(max_restarts=2, metric=t.MetricState.SEEN), t.TrialRowCreated()).state, 1
     while not trial.state.terminal:

@@ -100,3 +100,12 @@ def test_it_runs_with_the_code_of_the_experiment_and_says_what_it_is_a_fork_of(
     assert len(master.submitted) == 2
     assert master.submitted[1].bundle not in (CODE, None)
     assert master.submitted[1].forked_from == 1
+
+
+def test_how_many_trials_are_asked_for_at_a_time_stays_as_it_was(master: FakeMaster, session: KernelSession) -> None:
+    """Of an unmanaged experiment what is left out is one, not the default of other searches."""
+    searcher = {"name": "random", "metric": "loss", "max_trials": 40, "max_concurrent_trials": 16}
+    whole = resolve({"name": "first", "unmanaged": True, "searcher": searcher})
+    master.experiments[1] = master.experiments[1].model_copy(update={"config": whole})
+    config, _ = read_config(forks.cell_of(session, 1).partition("\n")[2], {}, "the cell")
+    assert config["searcher"] == searcher

@@ -155,6 +155,15 @@ def hostile_state():
     return ViewState.start(CurvesView(cursor=1, experiment=view, trials=trials, curves=curves))
 
 
+def test_a_search_that_has_gone_as_asked_is_no_warning():
+    good = "the best trial was trained once more: 0.25, where it had 0.2; it keeps the constraints"
+    bundle = mimebundle(start(warnings=[good]))
+    assert f"note: {good}" in bundle["text/plain"]
+    assert "warning" not in bundle["text/plain"]
+    bad = good.replace("it keeps the constraints", "it breaks a constraint")
+    assert f"warning: {bad}" in mimebundle(start(warnings=[bad]))["text/plain"]
+
+
 def test_hostile_text_is_shown_as_text():
     bundle = mimebundle(hostile_state(), url='javascript:"><script>')
     elements = Elements()
@@ -202,6 +211,30 @@ def test_only_nan_reports_draw_nothing_and_do_not_fail():
     state = start()
     state.apply([metrics(11, 1, 1, "NaN"), metrics(12, 1, 2, "Infinity")])
     assert ET.fromstring(mimebundle(state)["image/svg+xml"]) is not None
+
+
+@pytest.mark.parametrize(
+    ("values", "dots"),
+    [([1.0, "NaN", 2.0, "NaN", 3.0, 4.0], 3), (["NaN", 1.0, "Infinity", 2.0, "-Infinity"], 2), ([1.0, 2.0, 3.0], 1)],
+)
+def test_values_between_those_that_are_not_finite_are_in_the_picture(values, dots):
+    """Three of four finite values were not to be seen: a line through one point has no extent."""
+    state = start()
+    state.apply([metrics(11 + at, 1, at, value) for at, value in enumerate(values)])
+    picture = ET.fromstring(mimebundle(state)["image/svg+xml"])
+    assert sum(one.get("r") == "2.2" for one in picture.iter("{http://www.w3.org/2000/svg}circle")) == dots
+
+
+@pytest.mark.parametrize(
+    "values", [[5e-324, 1e-323], [5e-324, 1e-310], [0.0, 5e-324], [-1.7e308, 1.7e308], [5e-323, 5e-323]]
+)
+def test_the_smallest_and_the_largest_numbers_have_a_picture(values):
+    state = start()
+    state.apply([metrics(11 + at, 1, at, value) for at, value in enumerate(values)])
+    picture = mimebundle(state)["image/svg+xml"]
+    assert ET.fromstring(picture) is not None
+    assert "nan" not in picture
+    assert "inf" not in picture
 
 
 def test_frames_carry_only_what_changed_and_are_strict_json():

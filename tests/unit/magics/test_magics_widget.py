@@ -59,6 +59,18 @@ def test_an_increment_made_while_a_snapshot_leaves_is_sent_after_it(state, asks,
     view.close()
 
 
+def test_who_asks_after_the_end_gets_the_still_view(state, monkeypatch):
+    """A page that was opened again kept a widget that its kernel took along when it ended."""
+    view, sent = LiveView(state), []
+    monkeypatch.setattr(view, "_send", lambda message, buffers=None: sent.append(message.get("content")))
+    asks_for_the_whole(view)
+    assert "still" not in str(sent)
+    view.freeze(report(state, 1), {"text/html": "picture"})
+    asks_for_the_whole(view)
+    assert [one["still"] for one in sent if "still" in one] == [{"text/html": "picture"}] * 2
+    view.close()
+
+
 def test_a_checkout_on_a_machine_without_node_has_no_widget_and_says_so(tmp_path):
     """Where `widget.js` was never built the module could not even be imported, and no live cell fell back to text."""
     copy = tmp_path / "detlab_magics" / "view" / "widget.py"

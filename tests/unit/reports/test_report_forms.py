@@ -18,6 +18,7 @@ from markdown_it import MarkdownIt
 
 from detlab.errors import DetlabError
 from detlab.reports import ReportFacts, report_notebook, report_page, write_report
+from detlab.reports.figures import drawn_metrics
 from detlab.reports.notes import notes_html
 from detlab.reports.page import SCRIPT, STYLE, policy
 from testbed.reports import compared, hostile, project
@@ -238,6 +239,29 @@ def test_a_search_by_several_numbers_is_shown_with_all_of_them(facts: ReportFact
     assert {number for number, row in trials.items() if "★" in row} == {"23", "24"}
     assert {number for number, row in trials.items() if ">broken<" in row} == {"21", "22"}
     assert {number for number, row in trials.items() if ">kept<" in row} == {"23", "24", "25", "26"}
+
+
+def test_a_search_by_several_objectives_has_a_picture_of_each_and_of_the_pareto_front(facts: ReportFacts) -> None:
+    """The first objective alone was drawn."""
+    reported = replace(facts, experiments=[compared()], runs=[])
+    drawn = re.findall(r'<img class="curves" alt="([^"]*)"', report_page(reported))
+    assert [one.split("\n")[0] for one in drawn] == [
+        "loss of experiment 8",
+        "accuracy of experiment 8",
+        "Pareto front of experiment 8",
+    ]
+    cells = [cell for cell in json.loads(report_notebook(reported))["cells"] if "get_experiment(8)" in cell["source"]]
+    assert [cell["source"] for cell in cells if compile(cell["source"], "cell", "exec")] == [
+        f"from detlab import client\n\nclient.get_experiment(8).plot({options})"
+        for options in ("", "metric='accuracy'", "'pareto_front'")
+    ]
+    assert [len(cell["outputs"]) for cell in cells] == [1, 1, 2]
+
+
+def test_a_search_by_more_objectives_asks_for_all_their_curves() -> None:
+    view = compared().view
+    assert drawn_metrics(view) == ["loss", "accuracy"]
+    assert drawn_metrics(view.model_copy(update={"config": None})) == ["loss"]
 
 
 def test_names_of_metrics_that_are_those_of_columns_are_metrics(facts: ReportFacts) -> None:

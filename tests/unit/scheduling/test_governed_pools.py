@@ -199,6 +199,15 @@ def test_what_mounts_governed_data_needs_what_its_place_needs(config):
     assert GovernedMounts().required_by(config) == frozenset()
 
 
+def test_agents_are_told_of_the_directories_that_a_task_is_not_placed_for():
+    mounts, _ = read_governed_mounts(
+        {"/srv/b": ["gov.ledger@1"], "/srv/a": ["gov.direct@1"], "pvc:c": ["gov.direct@1"]}
+    )
+    assert mounts.closed_to([]) == ["/srv/a", "/srv/b"]
+    assert mounts.closed_to(["gov.ledger@1", "gov.dual@1"]) == ["/srv/a"]
+    assert mounts.closed_to(["gov.ledger@1", "gov.direct@1"]) == []
+
+
 def test_claims_of_volumes_are_told_by_name_and_what_is_beside_needs_nothing():
     mounts, _ = read_governed_mounts({"/srv/patients": ["gov.ledger@1"], "pvc:genomes": ["gov.direct@1"]})
 

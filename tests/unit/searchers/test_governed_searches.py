@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from test_built_in_methods_contract import HALVING
 
 from detlab.schemas.expconf import check, errors_of, resolve
+from detlab.schemas.wire.searches import level_of
 from detlab_hub.core.searchers import (
     CreateTrial,
     Objectives,
@@ -162,6 +163,7 @@ def test_the_best_feasible_trial_is_trained_once_more_when_all_have_ended():
     assert search.search.shutdown is not None
     note = "the best trial was trained once more: 0.25, where it had 0.2; it keeps the constraints"
     assert search.search.notes() == [note]
+    assert level_of(note) == "note"  # all faces said "warning"
     journal, decided = replay(*search.args, search.journal, search.decided, stopping=STOP)
     assert journal.fingerprint() == search.search.fingerprint()
     assert decided == search.decided
@@ -175,6 +177,7 @@ def test_a_winner_that_does_not_hold_is_stopped_and_said_to_be():
     assert "above 0.65" in search.report(again, 0.2, 0.8)[0].evidence
     search.exit(again)
     assert search.search.notes()[0].endswith("it breaks a constraint")
+    assert level_of(search.search.notes()[0]) == "warning"
 
 
 def test_under_halving_the_winner_is_trained_to_the_top_rung_and_is_compared_with_none():

@@ -11,6 +11,7 @@ import pytest
 
 from detlab.schemas.space import distinct
 from detlab.schemas.space.relations import Relation
+from detlab.schemas.wire.searches import level_of
 from detlab_hub.core.searchers import (
     CreateTrial,
     Extended,
@@ -87,6 +88,7 @@ def test_a_search_ends_at_its_goal_and_stops_what_runs(larger: bool, good: float
     assert run.exit(0) == []
     assert run.exit(1) == [Shutdown(cancel=False, failure=False)]
     assert run.search.notes() == [f"the search has ended early: loss has reached the goal of {good}: it is {good}"]
+    assert level_of(run.search.notes()[0]) == "note"
     with pytest.raises(SteeringRefused, match="reached the goal"):
         run.search.step(Extended(3))
     run.replayed()
@@ -175,6 +177,7 @@ def test_every_point_of_a_small_space_is_tried_once_and_the_search_ends(
     found = [one.trial.hparams for one in simulate(search, lambda trial, step: trial.hparams["x"] / step, 1, 9)]
     assert search.trials_total == 4
     assert search.notes() == ["every point of the space has been tried"]
+    assert level_of(search.notes()[0]) == "note"
     assert sorted((one["x"], one["y"]) for one in found) == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import xml.etree.ElementTree as ET
 from typing import Any
 
@@ -104,3 +106,87 @@ def test_no_number_beside_an_axis_is_cut_or_shortened(values: list[float]) -> No
         assert float(one.get("x", "0")) - len(one.text or "") * static.DIGIT >= 0, one.text
         assert min(values) - 1e-9 * abs(values[0]) <= float(one.text or "") <= max(values) + abs(values[0] - values[1])
     assert len({one.text for one in labels}) == len(labels)
+
+
+CIRCLE = "{http://www.w3.org/2000/svg}circle"
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("values", "dots"),
+    [
+        ([1.0, NAN, 2.0, NAN, 3.0, 4.0], 2),
+        ([NAN, 1.0, NAN], 1),
+        ([1.0, INF, 2.0, -INF, 3.0], 3),
+        ([1.0, 2.0, 3.0], 0),
+        ([NAN, INF], 0),
+        ([NAN, NAN, 1.0, 2.0, NAN, 3.0], 1),
+    ],
+)
+def test_values_between_those_that_have_no_place_are_drawn(values: list[float], dots: int) -> None:
+    """A line through one point has no extent: three of four finite values were not to be seen."""
+    own = go.Figure(go.Scatter(x=list(range(len(values))), y=values, mode="lines"))
+    assert marks(drawn(own), "circle") == dots
+    known = [trial(0, {}, 1.0)]
+    for figure in (
+        viz.learning_curves(snapshot(known, [reported(10, values, list(range(len(values))))])),
+        viz.trial_metrics([reported(1, values, list(range(len(values))))]),
+    ):
+        assert marks(drawn(figure), "circle") == dots
+        sizes = figure.data[0].marker.size or ()  # what plotly itself draws
+        assert sum(map(bool, sizes)) == dots
+        assert ("markers" in figure.data[0].mode) == (dots > 0)
+
+
+def test_on_a_logarithmic_axis_a_value_between_zeros_is_drawn() -> None:
+    figure = viz.trial_metrics([reported(1, [1.0, 0.0, 2.0, -1.0, 3.0, 4.0], [1.0] * 6)], log_y=True)
+    assert marks(drawn(figure), "circle") == 2
+    dot = next(drawn(figure).iter(CIRCLE))
+    assert dot.get("fill") == figure.data[0].line.color
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([2.0, 6.0], ["2", "3", "5"]),
+        ([0.021, 0.049], ["0.02", "0.03", "0.05"]),
+        ([1.95, 2.25], ["1.8", "2", "2.2", "2.4"]),
+        ([3.0, 40.0], ["5", "10", "20"]),
+        ([0.001, 10.0], ["0.001", "0.01", "0.1", "1", "10"]),
+        ([1e-300, 1e300], [f"1e{at:+d}" if at else "1" for at in range(-300, 301, 100)]),
+    ],
+)
+def test_a_logarithmic_axis_of_any_range_has_round_ticks(values: list[float], labels: list[str]) -> None:
+    """Within one decade it had none, or the ends of the range."""
+    figure = go.Figure(go.Scatter(x=[1, 2], y=values)).update_yaxes(type="log")
+    assert [one.text for one in drawn(figure).iter(TEXT) if one.get("text-anchor") == "end"] == labels
+
+
+def test_plotly_writes_the_whole_number_at_ticks_between_powers_of_ten() -> None:
+    """It wrote 2 for 0.02."""
+    figure = viz.trial_metrics([reported(1, [0.02, 0.05], [1.0, 2.0])], log_y=True)
+    assert figure.layout.yaxis.tickformat == ".6~g"
+
+
+@pytest.mark.parametrize("kind", ["linear", "log"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [5e-324, 1e-323],
+        [5e-324, 1e-310],
+        [0.0, 5e-324, 1.0],
+        [5e-324, sys.float_info.max],
+        [1e308, sys.float_info.max],
+        [-sys.float_info.max, sys.float_info.max],
+        [0.0, -1.0],
+    ],
+)
+def test_the_smallest_and_the_largest_numbers_have_pictures(values: list[float], kind: str) -> None:
+    """A distance below 1e-308 had no ticks, and no picture."""
+    x = list(range(len(values)))
+    figure = go.Figure(go.Scatter(x=x, y=values, mode="markers")).update_yaxes(type=kind)
+    root = drawn(figure)
+    places = [float(one.get("cy", "nan")) for one in root.iter(CIRCLE)]
+    assert len(places) == sum(value > 0 or kind == "linear" for value in values)
+    assert all(static.TOP <= place <= 420 - static.BOTTOM for place in places)
+    assert places == sorted(places, reverse=values[0] <= values[-1])

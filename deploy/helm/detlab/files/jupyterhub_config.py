@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from detlab.schemas.wire import SERVICE_PREFIX
+from detlab.schemas.wire import ADMIN_GROUP, ADMIN_ROLE, SERVICE_PREFIX
 from detlab_hub.embedded.hub import ACCESS, CUSTOM_SCOPES, GeneratedPasswords
 from detlab_hub.services.base.callers import ADMIN, READ, WRITE
 
@@ -53,7 +53,7 @@ c.Authenticator.admin_users = {values["admin"]}
 c.JupyterHub.custom_scopes = CUSTOM_SCOPES
 c.JupyterHub.extra_user_scopes = {WRITE, ACCESS}
 c.JupyterHub.load_roles = [
-    {"name": "detlab-admin", "scopes": [ADMIN, ACCESS], "users": [values["admin"]]},
+    {"name": ADMIN_ROLE, "scopes": [ADMIN, ACCESS], "users": [values["admin"]], "groups": [ADMIN_GROUP]},
     {"name": "server", "scopes": ["users:activity!user", "access:servers!server", WRITE, ACCESS]},
     {"name": "detlab-service", "scopes": ["servers", "read:users", "list:users"], "services": ["detlab"]},
 ]

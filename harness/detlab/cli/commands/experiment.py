@@ -44,6 +44,7 @@ from detlab.cli.output.experiment_progress import (
     exit_status,
     progress_line,
     stopped_watching,
+    tell_waiting,
 )
 from detlab.cli.output.failures import TIMED_OUT, OneByOne, experiment_card
 from detlab.cli.output.logs import LogOptions, log_options, print_experiment_logs
@@ -79,6 +80,7 @@ from detlab.client.tabular import (
     write_parquet,
 )
 from detlab.schemas.wire import ExperimentState, ExperimentView, TrialView
+from detlab.schemas.wire.searches import level_of
 
 COMMANDS = {"experiment": "Experiments: create, list, describe, logs, wait, …"}
 
@@ -359,7 +361,7 @@ def _describe(item: Experiment) -> None:
         ]
     )
     for warning in view.warnings:
-        say(f"warning: {clean(warning)}")
+        say(f"{level_of(warning)}: {clean(warning)}")
     if lines := experiment_card(view):
         for line in ("", *lines):
             say(line)
@@ -588,6 +590,7 @@ def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> i
       det e wait 7 --timeout 3600
     """
     item = invocation.client.get_experiment(experiment_id)
+    tell_waiting(item)
     try:
         item.wait(timeout, notice=connection_notes())
     except KeyboardInterrupt:

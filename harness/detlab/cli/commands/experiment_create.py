@@ -10,7 +10,14 @@ import click
 
 from detlab.cli.commands.projects.options import one_line, project_of, project_option, workspace_option
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
-from detlab.cli.output.experiment_progress import Story, connection_notes, ended, exit_status, stopped_watching
+from detlab.cli.output.experiment_progress import (
+    Story,
+    connection_notes,
+    ended,
+    exit_status,
+    stopped_watching,
+    tell_waiting,
+)
 from detlab.cli.output.failures import problem_line
 from detlab.cli.output.logs import LogOptions, follow_lines
 from detlab.cli.output.printing import clean, counted, note, say, say_json, size
@@ -261,6 +268,7 @@ def _output(experiment: Experiment) -> None:
         if settled(experiment.reload().view):  # it ended without a trial, which the summary tells
             return
         raise
+    tell_waiting(experiment, (1.0, 2.0))
     follow_lines(trial, LogOptions(follow=True), as_json=False, prefixed=False, after=None)
 
 

@@ -15,6 +15,7 @@ import click
 
 from detlab.cli.commands.registry.ablate import ablate
 from detlab.cli.commands.registry.evidence import keys, verify, who
+from detlab.cli.commands.registry.learning import show
 from detlab.cli.commands.registry.replay import replay
 from detlab.cli.commands.registry.withdrawing import sources, withdraw
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
@@ -155,15 +156,29 @@ def make_model(target: str, hyperparameters: Mapping[str, Any]) -> Any:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(sorted(known)[:20]) or 'none'}"
             raise DetlabError(f"{visible(module)} has no function or class {visible(name)!r}", hint=visible(hint))
-        arguments = _arguments(target, factory, hyperparameters)
-        try:
-            made = factory(**arguments)
-        except Exception as error:  # whatever the user's code raises
-            given = ", ".join(f"{one}={value!r}" for one, value in arguments.items())
-            hint = f"python3 -c 'import {module}; {module}.{name}({given})' shows the whole error"
-            raise _no_model(target, error, hint) from error
+        return model_of(factory, target, hyperparameters, f"python3 -c 'import {module}; {module}.{name}({{}})'")
     finally:
         sys.path.pop(0)
+
+
+def model_of(factory: Callable[..., Any], target: str, hyperparameters: Mapping[str, Any], again: str) -> Any:
+    """Return the model that a function or class makes, called with what `make_model` says.
+
+    Args:
+        factory: The function or class.
+        target: What people call it.
+        hyperparameters: By name, one value each.
+        again: Shows the whole error if it is run, with `{}` in place of the arguments.
+
+    Raises:
+        DetlabError: It cannot be called, or makes no model.
+    """
+    arguments = _arguments(target, factory, hyperparameters)
+    try:
+        made = factory(**arguments)
+    except Exception as error:  # whatever the user's code raises
+        given = ", ".join(f"{one}={value!r}" for one, value in arguments.items())
+        raise _no_model(target, error, f"{again.replace('{}', given)} shows the whole error") from error
     if not callable(getattr(made, "named_parameters", None)):
         raise DetlabError(f"{visible(target)} made a {type(made).__name__}, which has no named_parameters()")
     return made
@@ -213,5 +228,5 @@ def _one_of(value: Any) -> Any:
     return value.get("base", 10) ** least if value["type"] == "log" and isinstance(least, int | float) else least
 
 
-for one in (ablate, keys, replay, sources, verify, who, withdraw):
+for one in (ablate, keys, replay, show, sources, verify, who, withdraw):
     governance.add_command(one)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,7 @@ from detlab.cli.commands.experiment import tell_trials, trial_order
 from detlab.cli.commands.experiments.media import media
 from detlab.cli.commands.finding.finding import filter_option, search
 from detlab.cli.commands.master.support import trial_bundle
+from detlab.cli.commands.registry.learning import depth_said
 from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
@@ -20,11 +22,17 @@ from detlab.cli.output.logs import LogOptions, log_options, print_trial_logs
 from detlab.cli.output.printing import clean, facts, moment, say, say_json, show, table
 from detlab.cli.output.trial_metrics import metric_option
 from detlab.client.facts import TrialMetrics
+from detlab.client.operations.governance.evidence import learning
 from detlab.client.rendering import no_point
 from detlab.client.resources import Trial
 from detlab.client.tabular import METRIC_COLUMNS, csv_text
 from detlab.schemas.wire import AttemptView
 
+if TYPE_CHECKING:
+    from detlab.schemas.wire.governance.evidence import LearningView
+
+GOVERNED = "gov/coverage"
+"""A metric that every governed validation reports."""
 COMMANDS = {"trial": "Trials: list, search, describe, logs, metrics, kill, download."}
 
 
@@ -87,26 +95,41 @@ def describe(invocation: Invocation, trial_ids: tuple[int, ...], with_metrics: b
     """
     found = [invocation.client.get_trial(number) for number in trial_ids]
     if invocation.as_json:
-        told = [_told(item, with_metrics=with_metrics) for item in found]
+        told = [_told(invocation, item, with_metrics=with_metrics) for item in found]
         say_json(told[0] if len(told) == 1 else told)
         return
     for item in found:
-        _describe(item)
+        _describe(item, _learning(invocation, item))
         if with_metrics:
             say()
             _print_metrics(item.id, list(item.iter_metrics()))
 
 
-def _told(item: Trial, *, with_metrics: bool) -> dict[str, object]:
+def _told(invocation: Invocation, item: Trial, *, with_metrics: bool) -> dict[str, object]:
     reports = {"metrics": [_report(report) for report in item.iter_metrics()]} if with_metrics else {}
-    return {**item.view.model_dump(mode="json"), **reports}
+    found = _learning(invocation, item)
+    governed = {} if found is None else {"governance": found.model_dump(mode="json")}
+    return {**item.view.model_dump(mode="json"), **governed, **reports}
+
+
+def _learning(invocation: Invocation, item: Trial) -> LearningView | None:
+    """Return what each source may train in a governed trial, and what it gave; None of another trial."""
+    if GOVERNED not in item.view.summary.get("validation", {}):
+        return None
+    return invocation.client.session.run(learning(item.id))
 
 
 def _attempt(one: AttemptView) -> tuple[object, ...]:
     return one.run, one.resume_step or 0, one.agent_id, moment(one.started_at), moment(one.ended_at), one.reason
 
 
-def _describe(item: Trial) -> None:
+def _say_depth(governed: LearningView | None) -> None:
+    if governed is not None and (lines := depth_said(governed)):
+        say()
+        say("\n".join(lines))
+
+
+def _describe(item: Trial, governed: LearningView | None) -> None:
     view = item.view
     facts(
         [
@@ -159,6 +182,7 @@ def _describe(item: Trial) -> None:
         say()
         columns = ("Group", "Metric", "Count", "Last", "Min", "Max", "Mean", "NaN")
         table(columns, rows, right=columns[2:])
+    _say_depth(governed)
     card = view.card or view.failure
     if card is not None:
         say()

@@ -57,16 +57,29 @@ def list_users(invocation: Invocation) -> None:
     Example:
       det user list
     """
+    from detlab.cli.commands.shared.administrators import administered
+    from detlab.client.transport.hub import administers
+
     with _hub(invocation) as hub:
-        found = hub.users()
+        found, groups = hub.users(), hub.admin_groups()
+    of_detlab = {one["name"]: administers(one, groups) for one in found}
     if invocation.as_json:
-        say_json([{name: one.get(name) for name in ("name", "admin", "groups", "last_activity")} for one in found])
+        shown = ("name", "admin", "groups", "last_activity")
+        rows = [{name: one.get(name) for name in shown} | {"detlab_admin": of_detlab[one["name"]]} for one in found]
+        say_json(rows)
         return
-    rows = [
-        (one["name"], "yes" if one.get("admin") else "", ", ".join(one.get("groups") or ()), _seen(one))
-        for one in found
-    ]
-    table(("User", "Admin", "Groups", "Last seen"), rows)
+    table(
+        ("User", "Admin", "Groups", "Last seen"),
+        [
+            (
+                one["name"],
+                administered(bool(one.get("admin")), of_detlab[one["name"]]),
+                ", ".join(one.get("groups") or ()),
+                _seen(one),
+            )
+            for one in found
+        ],
+    )
 
 
 def _seen(one: Mapping[str, Any]) -> Shown:
@@ -77,7 +90,7 @@ def _seen(one: Mapping[str, Any]) -> Shown:
 
 @user.command(name="create")
 @click.argument("name")
-@click.option("--admin", is_flag=True, help="An administrator of the Hub, and so of detlab.")
+@click.option("--admin", is_flag=True, help="An administrator of the Hub and of detlab.")
 @json_option
 @pass_invocation
 def create_user(invocation: Invocation, name: str, admin: bool) -> None:
@@ -90,30 +103,60 @@ def create_user(invocation: Invocation, name: str, admin: bool) -> None:
       det user create ada
       det user create grace --admin
     """
+    from detlab.cli.commands.shared.administrators import make_administrator
+
     with _hub(invocation) as hub:
         made = hub.make_user(name, admin=admin)
-    invocation.tell({"name": made["name"], "admin": made["admin"]}, f"Created user {clean(made['name'])}.")
+        if admin:
+            make_administrator(hub, made["name"])
+    told = {"name": made["name"], "admin": made["admin"], "detlab_admin": admin}
+    invocation.tell(told, f"Created user {clean(made['name'])}{', an administrator' if admin else ''}.")
 
 
 @user.command(name="edit")
 @click.argument("name")
-@click.option("--admin/--no-admin", default=None, help="Make them an administrator, or an ordinary user again.")
+@click.option(
+    "--admin/--no-admin",
+    default=None,
+    help="Make them an administrator of the Hub and of detlab, or an ordinary user again.",
+)
 @click.option("--name", "new_name", metavar="NEW", help="Give them another name. Their work stays with the old one.")
 @json_option
 @pass_invocation
 def edit_user(invocation: Invocation, name: str, admin: bool | None, new_name: str | None) -> None:
     """Change a user of the Hub (administrators).
 
+    --admin also puts them into the Hub's group detlab-admins, whose members administer detlab; --no-admin takes them
+    out of it. Their tokens with all their permissions follow within half a minute. A browser has to log out and in to
+    become an administrator's, and a token that was made for certain permissions never gets more.
+
     \b
-    Example:
+    Examples:
       det user edit ada --admin
+      det user edit ada --no-admin
     """
     changes = {key: value for key, value in (("admin", admin), ("name", new_name)) if value is not None}
     if not changes:
         raise click.UsageError("say what to change: --admin, --no-admin or --name")
+    from detlab.cli.commands.shared.administrators import TAKES_EFFECT, make_administrator, still_administers
+
+    known_as = new_name or name
     with _hub(invocation) as hub:
+        if admin is False:  # first: who edits themselves cannot do that once the Hub's own right is gone
+            hub.unmake_administrator(name)
         hub.edit_user(name, **changes)
-    invocation.tell({"name": new_name or name, **changes}, f"Changed user {clean(name)}.")
+        if admin:
+            make_administrator(hub, known_as)
+        still = still_administers(hub, known_as) if admin is False else False
+    invocation.tell(
+        {"name": known_as, **changes, **({} if admin is None else {"detlab_admin": admin or still})},
+        f"Changed user {clean(name)}.{'' if admin is None else f' {TAKES_EFFECT[admin]}'}",
+    )
+    if still:
+        note(
+            f"{clean(known_as)} still administers detlab: the Hub's configuration gives them that by name, as to the "
+            "operator of det up, or by another group. Change it there."
+        )
 
 
 @user.command(name="remove")

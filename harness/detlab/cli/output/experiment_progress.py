@@ -20,6 +20,7 @@ from detlab.schemas.wire import (
     ExperimentView,
     TrialView,
 )
+from detlab.schemas.wire.searches import level_of
 
 NOTE_SECONDS = 60.0
 
@@ -44,6 +45,23 @@ def stopped_watching(experiment_id: int) -> None:
     note(f"Stopped watching. Experiment {experiment_id} continues.")
     note(f"  → watch again: det experiment wait {experiment_id}")
     note(f"  → end it:      det experiment kill {experiment_id}")
+
+
+def tell_waiting(experiment: Experiment, pauses: Sequence[float] = (0.0,)) -> None:
+    """Say why an experiment waits for its slots, if it does.
+
+    Args:
+        experiment: Whose output says nothing yet.
+        pauses: Seconds before each look: the reason of a new one comes a moment later.
+    """
+    for pause in pauses:
+        time.sleep(pause)
+        view = experiment.reload().view
+        if view.pending_reason:
+            note(f"waiting: {clean(view.pending_reason)}")
+            return
+        if view.state.terminal or view.trials.get("RUNNING"):
+            return
 
 
 @dataclass
@@ -97,7 +115,7 @@ class Story:
     def experiment(self, view: ExperimentView) -> list[str]:
         """Return lines for a new state, a new best and a new reason to wait."""
         self.metric = view.metric or self.metric
-        lines = [f"warning: {clean(said)}" for said in view.warnings if said not in self.warned]
+        lines = [f"{level_of(said)}: {clean(said)}" for said in view.warnings if said not in self.warned]
         self.warned |= set(view.warnings)
         if view.best is not None and (view.best.trial_id, view.best.steps_completed) != self.best:
             self.best = (view.best.trial_id, view.best.steps_completed)
@@ -149,7 +167,7 @@ def ended(experiment: Experiment) -> int:
     span = duration(waited if view.took is None else view.took)
     for warning in view.warnings:
         if warning != experiment.no_result:
-            note(f"warning: {clean(warning)}")
+            note(f"{level_of(warning)}: {clean(warning)}")
     for line in experiment_card(view):
         note(line)
     say(clean(f"Experiment {view.id} {view.state.value} after {span}, {progress_line(view)}."))

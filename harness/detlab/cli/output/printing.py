@@ -30,8 +30,8 @@ _SEQUENCES = re.compile(
     r"|\x1b[ -/]*[0-~]?"
 )
 PIPE_WIDTH = 200
-WHOLE = 24
-"""Characters of the longest word of a column that is not divided while there is room."""
+WHOLE = 32
+"""Characters of the longest word of a column that is not divided while there is room: the id of a run."""
 NARROWEST = 6
 """Characters of a column that takes room from others no more."""
 ELSEWHERE = "--csv, --json or a wider terminal has them"

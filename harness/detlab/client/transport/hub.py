@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
@@ -10,6 +11,7 @@ from urllib.parse import quote
 from detlab.client.transport.discovery import SERVICE_PATH, ClusterAddress
 from detlab.errors import AuthError, ClusterUnreachable, DetlabError, Forbidden, NotFound
 from detlab.pasted import word
+from detlab.schemas.wire import ADMIN_GROUP, ADMIN_ROLE
 
 TIMEOUT = 30.0
 PAGE = 200
@@ -114,23 +116,68 @@ class HubAccounts:
 
     def users(self) -> list[dict[str, Any]]:
         """Return the users whom the token may see, by name."""
+        return sorted(self._all("users"), key=lambda one: str(one["name"]))
+
+    def user(self, name: str) -> dict[str, Any]:
+        """Return one user."""
+        return dict(self.ask("GET", f"users/{quote(name, safe='')}"))
+
+    def _all(self, path: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        while len(part := self.ask("GET", "users", query={"offset": len(found), "limit": PAGE})) == PAGE:
+        while len(part := self.ask("GET", path, query={"offset": len(found), "limit": PAGE})) == PAGE:
             found += part
-        return sorted([*found, *part], key=lambda one: str(one["name"]))
+        return [*found, *part]
 
     def make_user(self, name: str, *, admin: bool) -> dict[str, Any]:
         """Add a user."""
         made: dict[str, Any] = self.ask("POST", f"users/{quote(name, safe='')}", body={"admin": admin})
         return made
 
-    def edit_user(self, name: str, **changes: Any) -> dict[str, Any]:
+    def edit_user(self, name: str, /, **changes: Any) -> dict[str, Any]:
         """Change a user: `name`, `admin`."""
         return dict(self.ask("PATCH", f"users/{quote(name, safe='')}", body=changes) or {})
 
     def remove_user(self, name: str) -> None:
         """Remove a user with their tokens; their server ends first."""
         self.ask("DELETE", f"users/{quote(name, safe='')}")
+
+    # --- administrators of detlab
+
+    def admin_groups(self) -> frozenset[str]:
+        """Return the groups whose members administer detlab; none if the token may not see groups."""
+        try:
+            found = self._all("groups")
+        except Forbidden:
+            return frozenset()
+        return frozenset(str(one["name"]) for one in found if ADMIN_ROLE in one.get("roles", ()))
+
+    def make_administrator(self, name: str) -> None:
+        """Put a user into the group of detlab's administrators.
+
+        Raises:
+            DetlabError: The Hub has no such group, has given it no role, or refuses that.
+        """
+        group = dict(self.ask("POST", f"groups/{ADMIN_GROUP}/users", body={"users": [name]}))
+        if group.get("roles", True) == []:
+            raise NotFound(f"this Hub's group {ADMIN_GROUP} has no role")
+
+    def unmake_administrator(self, name: str) -> None:
+        """Take a user out of the group of detlab's administrators, if the Hub has one."""
+        groups = self.user(name).get("groups", [ADMIN_GROUP])
+        if ADMIN_GROUP in groups:
+            self.ask("DELETE", f"groups/{ADMIN_GROUP}/users", body={"users": [name]})
+
+
+def administers(user: Mapping[str, Any], groups: Iterable[str]) -> bool | None:
+    """Return whether one of the Hub's users administers detlab; None where the Hub does not show the roles of users.
+
+    Args:
+        user: The Hub's model of them.
+        groups: Those whose members do.
+    """
+    if "roles" not in user:
+        return None
+    return ADMIN_ROLE in user["roles"] or not set(groups).isdisjoint(user.get("groups") or ())
 
 
 def _message(reply: Any) -> str:

@@ -15,13 +15,22 @@ from typing import Any, TypeVar
 from detlab.core.checkpoint.abandoned import Leftovers, TrialLeftovers, ask
 from detlab.core.checkpoint.environment import installed
 from detlab.core.checkpoint.plain_metadata import plain_metadata
+from detlab.core.checkpoint.relayed import RelayedCheckpoints
 from detlab.core.checkpoint.shards import join_parts, merge_metadata, shared_files
 from detlab.core.distributed.context import DistributedContext
 from detlab.core.full_disk import await_room, is_away, is_full, passes
 from detlab.core.metrics.spool import Spool
 from detlab.core.metrics.values import check_steps
 from detlab.core.session import COMMIT_LIMIT, TaskSession
-from detlab.errors import CheckpointError, CheckpointMissing, DetlabError, Forbidden, NotFound, StorageError
+from detlab.errors import (
+    CheckpointError,
+    CheckpointMissing,
+    CheckpointUnreadable,
+    DetlabError,
+    Forbidden,
+    NotFound,
+    StorageError,
+)
 from detlab.info import ClusterInfo
 from detlab.schemas.checkpoint_ids import new_checkpoint_id
 from detlab.schemas.wire import CheckpointView, CommitCheckpoint, encode_floats
@@ -61,6 +70,8 @@ class CheckpointContext:
     """None off a cluster, where no other attempt could commit what is stored."""
     _given: str | None = None
     """The checkpoint that this attempt is to resume from; None off a cluster."""
+    _relayed: RelayedCheckpoints | None = None
+    """Fetches what this task cannot open; None off a cluster."""
     _used: tuple[str, ...] = ()
     """Checkpoints that the trial has reported as used."""
 
@@ -75,6 +86,7 @@ class CheckpointContext:
         self._dist = distributed
         self._storage = storage
         self._session = session
+        self._relayed = RelayedCheckpoints(session)
         self._spool = spool
         self._leftovers = Leftovers(storage)
         self._given = None if info is None else info.latest_checkpoint
@@ -217,10 +229,17 @@ class CheckpointContext:
                 self._dist.gather_local(None)  # the local chief keeps the files until all have read them
 
     def _download(self, uuid: str, target: Path, manifest: Manifest, selector: Selector | None) -> None:
+        if self._relayed is not None and uuid in self._relayed:
+            self._relayed.download(uuid, target, manifest, selector)
+            return
         fetch = self._storage.download
         self._until_back(lambda: fetch(uuid, target, manifest, selector=selector), f"the download of checkpoint {uuid}")
 
     def _restore(self, stack: contextlib.ExitStack, uuid: str, manifest: Manifest, selector: Selector | None) -> Path:
+        relayed = self._relayed
+        if relayed is not None and uuid in relayed:
+            return stack.enter_context(relayed.restored(uuid, manifest, selector))
+
         def attempt() -> Path:
             return stack.enter_context(self._storage.restore_path(uuid, manifest, selector=selector))
 
@@ -268,7 +287,12 @@ class CheckpointContext:
     def _manifest(self, uuid: str) -> Manifest:
         """Return the stored manifest, if it is the one that the master committed."""
         view = self._view(uuid)
-        manifest = self._until_back(lambda: self._storage.manifest(uuid), f"the manifest of checkpoint {uuid}")
+        try:
+            manifest = self._until_back(lambda: self._storage.manifest(uuid), f"the manifest of checkpoint {uuid}")
+        except CheckpointUnreadable as error:
+            if self._relayed is None:
+                raise
+            return self._relayed.manifest(uuid, view.manifest_digest, error)
         if manifest.digest != view.manifest_digest:
             raise CheckpointError(f"manifest.json of checkpoint {uuid} is not the one that was committed")
         return manifest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +27,8 @@ from detlab.schemas.wire.governance.evidence import RefusalView
 
 if TYPE_CHECKING:
     from detlab.pytorch.context.trial_context import PyTorchTrialContext
+
+logger = logging.getLogger("detlab.pytorch")
 
 
 def admit(core_context: core.Context, context: PyTorchTrialContext, restored: RestoredCheckpoint | None) -> None:
@@ -59,6 +62,10 @@ def admit(core_context: core.Context, context: PyTorchTrialContext, restored: Re
     governed.refuse(before, "training may not begin on this node:")
     if restored is not None:
         context._refuse_checkpoint(found, restored.uuid)
+        if told is not None and not found and evidence.signs(core_context.checkpoint):
+            logger.info(
+                "verified: the evidence of checkpoint %s is in order, and it may be gone on from", restored.uuid
+            )
         recorder.resume(restored.uuid, restored.progress.steps_completed)
         if context._probes is not None and restored.same_trial:
             context._probes.resume(restored.tree.get(PROBES))

@@ -19,7 +19,7 @@ from detlab.pytorch.context.wrapped_state import WrappedState
 from detlab.pytorch.data.loader import to_device
 from detlab.pytorch.errors import TrainerError
 from detlab.pytorch.governance.planting import LossesRead
-from detlab.pytorch.governance.private_data import strategy_under
+from detlab.pytorch.governance.privacy.private_data import strategy_under
 from detlab.pytorch.governance.trial import GovernedTrial, governed_by
 from detlab.pytorch.metrics.reducer import _PyTorchReducerContext
 from detlab.pytorch.parallel import amp

@@ -64,6 +64,8 @@ def _second_pass(module: Any, router: Router, engine: str) -> list[Refusal]:
     kind, first = type(module).__name__, places[0].name
     if engine == "fused":
         return [Refusal("ENGINE", f"the gradients of {kind} cannot be routed: {first}")]
+    if any(hasattr(one, "to_local") for one in module.parameters()):
+        return [Refusal("ENGINE", f"{kind} at {first} would run twice, which a model split by fully_shard cannot")]
     if len({place.column for place in places}) > 1:
         message = f"{kind} at {first} would run twice, and its parameters or those within it have different factors"
         return [Refusal("ENGINE", message)]

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from detlab.governance.matrix import stock_class
 from detlab.pytorch.governance.router import Router
 
 aten = torch.ops.aten
@@ -316,10 +317,13 @@ class RoutedLayer:
 
 
 def is_routable(layer: Any) -> bool:
-    """Return whether this engine can route a layer."""
-    if type(layer) is nn.Embedding:
+    """Return whether this engine can route a layer, whose weight is not made of something else before each pass."""
+    if not {name for name, _ in layer.named_parameters(recurse=False)} <= {"weight", "bias"}:
+        return False
+    kind = stock_class(type(layer))
+    if kind is nn.Embedding:
         return layer.max_norm is None and not layer.sparse and not layer.scale_grad_by_freq
-    return type(layer) in ROUTED
+    return kind in ROUTED
 
 
 def route_layer(layer: Any, router: Router) -> None:
@@ -337,7 +341,7 @@ def route_layer(layer: Any, router: Router) -> None:
 
 @functools.cache
 def _routed_class(base: Any) -> type:
-    apply = ROUTED[base]
+    apply = ROUTED[stock_class(base)]
 
     def forward(self: Any, x: Any) -> Any:
         router, places, is_open = self._governance

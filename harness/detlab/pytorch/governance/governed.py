@@ -14,13 +14,14 @@ import torch.distributed as dist
 
 from detlab.governance import GovernanceError, Plan, Refusal, TrainedParameter, parameters_of
 from detlab.governance.sources import rows_of
+from detlab.pytorch.governance.buffers import BufferWatch
 from detlab.pytorch.governance.engines import route
 from detlab.pytorch.governance.gates import ClipNorm, close, couplings
 from detlab.pytorch.governance.guard import GradientGuard, Watch
 from detlab.pytorch.governance.meter import Meter
 from detlab.pytorch.governance.microbatch import SourceBatches, SourceParts
 from detlab.pytorch.governance.preflight import PreflightResult, try_layers
-from detlab.pytorch.governance.router import Router, misfits, trained_tensors
+from detlab.pytorch.governance.router import Router, misfits, replaced, splitters, trained_tensors, unenforced
 from detlab.pytorch.parallel.unwrapping import bare, plain_name
 
 logger = logging.getLogger("detlab.pytorch")
@@ -51,7 +52,8 @@ class Governed(SourceBatches):
 
     Raises:
         GovernanceError: The plan is of another model (POLICY), a level cannot be enforced (LEVEL), a source's last day
-            is over (REVOKED), or a layer with different factors cannot be routed (ENGINE). All is listed.
+            is over (REVOKED), a layer with different factors cannot be routed, or parameters are split over processes
+            in another way than by FSDP2 (ENGINE). All is listed.
     """
 
     levels = frozenset({"direct", "isolated"})
@@ -60,22 +62,33 @@ class Governed(SourceBatches):
     def __init__(self, plan: Plan, models: Sequence[Any]) -> None:
         self._wrapped = list(models)
         models = [bare(model) for model in models]
+        for module in splitters(models):
+            module.reshard()
         parameters = trained_tensors(models)
-        problems = [*misfits(plan, parameters), *plan.policy.expired(datetime.datetime.now(datetime.UTC).date())]
+        problems = [
+            *misfits(plan, parameters),
+            *unenforced(plan, models, parameters),
+            *plan.policy.expired(datetime.datetime.now(datetime.UTC).date()),
+        ]
         levels = {level for row in plan.levels for level in row} - self.levels
         problems += [Refusal("LEVEL", f"the level {level!r} is enforced by a PyTorchTrial alone") for level in levels]
         if problems:
             raise GovernanceError(problems)
+        for one in plan.warnings if _rank() == 0 else ():
+            logger.warning("governance: %s: %s", one.code, one.message)
         self.plan = plan
         self._device = next(iter(parameters.values())).device
         self._parameters = parameters
         self._models = models
         self._router = Router(plan, parameters, self._device)
         self._parts = None
+        self._kept: BufferWatch | None = None
+        self._late: list[Refusal] = []
         routed = self._prepare(plan.policy.engine)
         self._isolated = close(models, self._router)
         self.meter = Meter(plan, self._device, routed)
         self._guard = GradientGuard(self._router, parameters, routed)
+        self._guard.follow(splitters(models))
         self._index = plan.policy.index()
         self._without = len(plan.sources) if plan.default is not None else None
         self._said: set[str] = set()
@@ -93,6 +106,10 @@ class Governed(SourceBatches):
         if engine == "microbatch":
             self._parts = SourceParts(self.plan, self._router, self._parameters, self._wrapped, self._models)
             return set(self._parameters)
+        columns = {id(one): place.index for one in self._parameters.values() if (place := self._router.place(one))}
+        self._kept = BufferWatch(self.plan, self._wrapped, self._models, columns)
+        if problems := self._kept.known():
+            raise GovernanceError(problems)
         return route(self._models, self._router, self._parameters, engine)
 
     def preflight(self) -> PreflightResult:
@@ -110,7 +127,10 @@ class Governed(SourceBatches):
             sources: As there; None if they come with `backward`.
             lent: Whether its samples are another rank's, so that it trains nothing.
         """
-        self._refuse([*self._guard.outside(), *self._guard.changed()])
+        anew = replaced(self._models, self._router) if self._guard.due(self._batches) else []
+        if anew:
+            raise GovernanceError(anew)
+        self._refuse([*self._told_late(), *self._guard.outside(), *self._guard.changed()])
         if self._stepped:
             self._stepped = False
             self._first_size = 0
@@ -124,6 +144,8 @@ class Governed(SourceBatches):
             self._router.begin(None if lent else self._rows, nobody=lent)
             if self._guard.due(self._batches) and not self._router.compiled:
                 self._router.watch = Watch(self._router, self.meter, first=self._batches == 0)
+        if self._kept is not None:
+            self._kept.begin()
         self._batches += 1
 
     @contextlib.contextmanager
@@ -188,7 +210,23 @@ class Governed(SourceBatches):
             found = self._guard.end()
         if self._parts is not None:
             self._parts.after_backward()
-        self._refuse(found)
+        self._refuse([*found, *self._changed_buffers()])
+
+    def _changed_buffers(self) -> list[Refusal]:
+        """Return COUPLING for buffers that the batch has changed and that are closed to one of its sources."""
+        if self._kept is None or (self._rows is None and not self._lent):
+            return []
+        return self._kept.changed(self._rows or (), lent=self._lent)
+
+    def _end_batch(self) -> None:
+        if self._kept is not None:  # a forward pass without a backward pass leaves its trace, too
+            self._late = self._changed_buffers()
+            self._kept.end()
+        super()._end_batch()
+
+    def _told_late(self) -> list[Refusal]:
+        found, self._late = self._late, []
+        return found
 
     def _agreed(self, source_ids: Any, count: int) -> list[int]:
         """Return the row of each sample, by what the batch began with or by what is said now."""
@@ -237,7 +275,7 @@ class Governed(SourceBatches):
 
     def _check_apart(self, losses: Any) -> None:
         """Refuse losses that depend on other samples: half of them may give no gradient to rows of the other half."""
-        if len(losses) < 2:
+        if len(losses) < 2 and not splitters(self._models):  # in a split model each pass exchanges with all ranks
             return
         generator = torch.Generator().manual_seed(len(losses))
         half = torch.zeros(len(losses), dtype=torch.bool)
@@ -245,7 +283,7 @@ class Governed(SourceBatches):
         half = half.to(self._device)
         watch, self._router.watch.half = self._router.watch, half
         taken = watch.inputs or []
-        targets = [*self._parameters.values(), *(one for one, _ in taken)]
+        targets = [*self._guard.live.values(), *(one for one, _ in taken)]
         try:
             found = torch.autograd.grad(losses, targets, half.to(losses.dtype), retain_graph=True, allow_unused=True)
             for (_, places), gradient in zip(taken, found[len(self._parameters) :], strict=True):
@@ -323,7 +361,7 @@ class Governed(SourceBatches):
             GovernanceError: BYPASS, OPTIMIZER. LEVEL: a source is isolated, and the step would couple it with others.
         """
         coupled = couplings(self._isolated, optimizer, scaler)
-        self._refuse([*self._guard.outside(), *self._guard.changed(), *coupled])
+        self._refuse([*self._told_late(), *self._guard.outside(), *self._guard.changed(), *coupled])
 
     def after_step(self, optimizers: Iterable[Any]) -> None:
         """Take note of a step of ours."""
@@ -366,7 +404,7 @@ class Governed(SourceBatches):
         Raises:
             GovernanceError: COVER, LEAK: a bound of `governance.constraints` is not kept. BYPASS, OPTIMIZER.
         """
-        self._refuse([*self._guard.outside(), *self._guard.changed()])
+        self._refuse([*self._told_late(), *self._guard.outside(), *self._guard.changed()])
         depth, leak = self.meter.depth(), torch.tensor(self._guard.leak, dtype=torch.float64, device=self._device)
         if _world() > 1:
             depth = depth.clone()
@@ -375,8 +413,12 @@ class Governed(SourceBatches):
         report = self.meter.report(depth, float(leak))
         codes = {"provenance_coverage": ("COVER", "gov/coverage"), "leak_mass": ("LEAK", "gov/leak_mass")}
         broken = []
+        if self.plan.policy.targets and self._router.compiled:
+            broken.append(
+                Refusal("TARGET", "a model is compiled, and nobody can see in there what sources give to layers")
+            )
         for name, (low, high) in self.plan.policy.constraints.items():
-            if name not in codes:  # of memorisation: searches keep them, and what breaks one is stopped
+            if name not in codes:  # searches keep the others, and what breaks one is stopped
                 continue
             code, metric = codes[name]
             value = report[metric]
@@ -413,6 +455,10 @@ class Governed(SourceBatches):
 
 def _backward(losses: Any, seeds: Any, retain_graph: bool) -> None:
     losses.backward(seeds, retain_graph=retain_graph)
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 def _world() -> int:

@@ -92,6 +92,7 @@ class GradientGuard:
 
     Attributes:
         leak: Sum of the norms of what arrived and should not have.
+        live: By name, the tensors that forward passes use: the parameters, or what FSDP2 gathers of them.
     """
 
     def __init__(self, router: Router, parameters: Mapping[str, Any], routed: Iterable[str]) -> None:
@@ -102,17 +103,49 @@ class GradientGuard:
         self._armed = False
         self._outside: set[str] = set()
         self._found: list[tuple[str, Any]] = []
-        self._versions: dict[str, int] | None = None
+        self._versions: dict[str, tuple[int, int]] | None = None
         self._norms: Any = None
         self.leak = 0.0
         # The nodes are kept: a node that nobody refers to is made anew, without its hooks.
-        self._nodes = []
-        for name, parameter in self._parameters.items():
-            node = torch.autograd.graph.get_gradient_edge(parameter).node
-            place = router.place(parameter)
-            assert place is not None
-            node.register_prehook(functools.partial(self._arrived, name, place))
-            self._nodes.append(node)
+        self._nodes: list[Any] = []
+        self.live = dict(self._parameters)
+        for name in self.live:
+            self._listen(name, self.live[name])
+
+    def _listen(self, name: str, tensor: Any) -> None:
+        place = self._router.place(tensor)
+        assert place is not None
+        node = torch.autograd.graph.get_gradient_edge(tensor).node
+        node.register_prehook(functools.partial(self._arrived, name, place))
+        self._nodes.append(node)
+
+    def follow(self, modules: Iterable[Any]) -> None:
+        """Listen also at what FSDP2 gathers, which is made in the first forward pass and stays the same tensor.
+
+        Args:
+            modules: Those that gather; empty: the model is not split.
+        """
+        names = {id(parameter): name for name, parameter in self._parameters.items()}
+        for module in modules:
+            held = [
+                (child, own, names[id(parameter)])
+                for child in module.modules()
+                for own, parameter in child.named_parameters(recurse=False)
+                if id(parameter) in names
+            ]
+            # Not in a compiled graph, which would be one for each tensor; FSDP2's own hooks are not in it either.
+            hook = torch.compiler.disable(functools.partial(self._gathered, held))
+            module.register_forward_pre_hook(hook)
+
+    def _gathered(self, held: Sequence[tuple[Any, str, str]], module: Any, args: Any) -> None:
+        for child, own, name in held:
+            tensor = child._parameters[own]
+            if self._router.place(tensor) is None:
+                place = self._router.place(self._parameters[name])
+                assert place is not None
+                self._router.also(tensor, place)
+                self.live[name] = tensor
+                self._listen(name, tensor)
 
     def due(self, batch: int) -> bool:
         """Return whether a batch is looked at, counted from the beginning of this process."""
@@ -127,7 +160,11 @@ class GradientGuard:
     def end(self) -> list[Refusal]:
         """End it; return what was wrong with it."""
         self._inside = False
-        if not self._armed or not self._found:
+        if not self._armed:
+            return []
+        if unheard := self._unheard():
+            return unheard
+        if not self._found:
             return []
         norms = torch.stack([norm for _, norm in self._found]).tolist()
         wrong = [(name, norm) for (name, _), norm in zip(self._found, norms, strict=True) if norm != 0]
@@ -137,6 +174,16 @@ class GradientGuard:
             Refusal("LEAK", f"{name} got a gradient that the router did not give it (norm {norm:.3g})")
             for name, norm in wrong[:MOST_NAMED]
         ]
+
+    def _unheard(self) -> list[Refusal]:
+        """Return ENGINE if FSDP2 has gathered a parameter where nobody listened, as in a method beside `forward`."""
+        names = [
+            name
+            for name, one in self._parameters.items()
+            if self.live[name] is one and hasattr(one, "to_local") and one.grad is not None
+        ]
+        message = "was gathered where no policy looks: call the model that fully_shard has split, not a method of it"
+        return [Refusal("ENGINE", f"{names[0]} {message}")] if names else []
 
     def outside(self) -> list[Refusal]:
         """Return what came from backward passes that were not ours, since the last question."""
@@ -173,7 +220,7 @@ class GradientGuard:
         Args:
             closely: Whether also of their values: a write through `.data` changes no version.
         """
-        self._versions = {name: parameter._version for name, parameter in self._parameters.items()}
+        self._versions = self._versions_now()
         self._norms = self._measure() if closely else None
 
     def changed(self) -> list[Refusal]:
@@ -181,7 +228,7 @@ class GradientGuard:
         if self._versions is None:
             self.note(closely=True)
         assert self._versions is not None
-        names = [name for name, one in self._parameters.items() if one._version != self._versions[name]]
+        names = [name for name, version in self._versions_now().items() if version != self._versions[name]]
         if self._norms is not None:
             same = (self._measure() == self._norms).tolist()
             names += [name for name, is_same in zip(self._parameters, same, strict=True) if not is_same]
@@ -192,8 +239,17 @@ class GradientGuard:
 
     def _measure(self) -> Any:
         """Return a number for the values of each parameter; NaN counts as a number."""
-        norms = torch._foreach_norm([parameter.detach() for parameter in self._parameters.values()])
+        norms = torch._foreach_norm([_own(one).detach() for one in self._parameters.values()])
         return torch.nan_to_num(torch.stack([norm.double() for norm in norms]), nan=-1.0)
+
+    def _versions_now(self) -> dict[str, tuple[int, int]]:
+        return {name: (one._version, _own(one)._version) for name, one in self._parameters.items()}
+
+
+@torch.no_grad()  # else it is a tensor of a graph, with a version of its own
+def _own(parameter: Any) -> Any:
+    """Return what of a parameter is on this rank: a shard of it under FSDP2, elsewhere the parameter."""
+    return parameter.to_local() if hasattr(parameter, "to_local") else parameter
 
 
 def _norm(gradient: Any) -> Any:

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from detlab.governance import Plan
+from detlab.governance import GovernanceError, Plan
+from detlab.governance.targets import conformance, target_groups, unmeasured
 
 MOST_NUMBERS = 20_000
 """Of the depth matrix in a report; of a larger one its size is said."""
@@ -21,6 +22,9 @@ class Meter:
         device: Where gradients are.
         seen: Names of the parameters of which it is known what each source gives.
 
+    Raises:
+        GovernanceError: TARGET: a source with a target trains others, too.
+
     Attributes:
         counts: Samples of all ranks by row of S, at the end those without a declared source.
         violations: How many there were, under `enforce: audit`.
@@ -30,6 +34,12 @@ class Meter:
     def __init__(self, plan: Plan, device: Any, seen: Iterable[str]) -> None:
         self._plan = plan
         self._seen = set(seen)
+        if hidden := unmeasured(plan.policy, plan.names, plan.scales, self._seen):
+            raise GovernanceError(hidden, "the targets of this policy cannot be measured:")
+        self._targets = {
+            plan.policy.index()[source]: (source, targets, target_groups(targets, plan.names))
+            for source, targets in plan.policy.targets.items()
+        }
         self.counts = [0] * (len(plan.sources) + 1)
         self.violations = 0
         self.present: frozenset[int] = frozenset()
@@ -66,7 +76,18 @@ class Meter:
             "gov/violations": self.violations,
             "gov/share": {name: self.counts[row] / total for row, name in enumerate(names)},
             "gov/depth": self._layers(depth),
+            **self._conformance(depth),
         }
+
+    def _conformance(self, depth: Any) -> dict[str, float]:
+        """Return how near each source that gave something is to its target, and of all the least."""
+        if not self._targets:
+            return {}
+        found = {}
+        for row, (source, targets, groups) in self._targets.items():
+            if (value := conformance(depth[row].tolist(), targets, groups)) is not None:
+                found[f"gov/conformance/{source}"] = round(value, 9)
+        return {"gov/conformance": min(found.values(), default=1.0), **found}
 
     def _layers(self, depth: Any) -> dict[str, Any]:
         """Return D by source and layer, each source's numbers with the sum 1, or 0 if it gave nothing yet.

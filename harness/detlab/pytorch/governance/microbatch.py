@@ -16,13 +16,13 @@ import torch
 from torch import nn
 
 from detlab.governance import GovernanceError, Plan, Refusal
-from detlab.governance.matrix import rows_that_change
 from detlab.governance.sources import BatchPart, parts_of
+from detlab.pytorch.governance.buffers import ClosedBuffers
 from detlab.pytorch.governance.guard import GradientGuard
 from detlab.pytorch.governance.meter import Meter
 from detlab.pytorch.governance.preflight import PreflightResult
 from detlab.pytorch.governance.router import ParameterPlace, Router
-from detlab.pytorch.parallel.unwrapping import plain_name, replica_in
+from detlab.pytorch.parallel.unwrapping import replica_in
 
 
 def given_by(gradient: Any, factor: float) -> Any:
@@ -102,56 +102,6 @@ class SourceScaling:
         given = made_up if told is None else told[0]
         expected = torch.zeros_like(made_up) if factor == 0 else factor * made_up
         return torch.equal(given, expected)
-
-
-class ClosedBuffers:
-    """Buffers that some sources may not change, such as the running statistics of batch norm.
-
-    Args:
-        plan: What each source may train.
-        models: Bare models.
-        columns: Column of each parameter in S, by id.
-    """
-
-    def __init__(self, plan: Plan, models: Sequence[Any], columns: Mapping[int, int]) -> None:
-        self._held: list[tuple[Any, str, frozenset[int]]] = []
-        self._kept: list[tuple[Any, str, Any, Any]] = []
-        every = frozenset(range(len(plan.sources) + (plan.default is not None)))
-        for (module, key), names in _buffers(models).items():
-            beside = [columns[id(one)] for one in module.parameters(recurse=False) if id(one) in columns]
-            if (rows := rows_that_change(plan, names, beside)) != every:
-                self._held.append((module, key, rows))
-
-    @property
-    def modules(self) -> list[Any]:
-        """Modules that hold one."""
-        return list({id(module): module for module, _, _ in self._held}.values())
-
-    def keep(self, row: int) -> None:
-        """Remember those that a row may not change."""
-        closed = [(module, key) for module, key, rows in self._held if row not in rows]
-        held = [(module, key, module._buffers.get(key)) for module, key in closed]
-        self._kept = [(module, key, one, one.detach().clone()) for module, key, one in held if one is not None]
-
-    @torch.no_grad()
-    def restore(self) -> None:
-        """Put them back as they were, also where a module holds another tensor by now."""
-        kept, self._kept = self._kept, []
-        for module, key, held, before in kept:
-            held.copy_(before)
-            module._buffers[key] = held
-
-
-def _buffers(models: Sequence[Any]) -> dict[tuple[Any, str], list[str]]:
-    """Return all names of each buffer, by the module that holds it and its key there."""
-    found: dict[tuple[Any, str], list[str]] = {}
-    for index, model in enumerate(models):
-        start = f"model_{index}." if len(models) > 1 else ""
-        for path, module in model.named_modules(remove_duplicate=False):
-            for key, held in module._buffers.items():
-                if held is not None:
-                    found.setdefault((module, key), []).append(start + plain_name(f"{path}.{key}" if path else key))
-    return found
 
 
 class SourceParts:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from detlab.governance import GovernanceError, Plan, Refusal
-from detlab.pytorch.governance.accounting import MECHANISM, MISSING, Accountant
 from detlab.pytorch.governance.governed import Governed
+from detlab.pytorch.governance.privacy.accounting import MECHANISM, MISSING, Accountant
 from detlab.schemas.wire.governance.evidence import PrivacySpent
 
 logger = logging.getLogger("detlab.pytorch")

@@ -252,13 +252,31 @@ class ProbeKeeper:
 
     def record(self, models: Sequence[Any]) -> dict[str, Any] | None:
         """Return the profiles of models as they are now; None if there is no probe yet, or no finite number."""
+        found = self._measured(models)
+        return RecordedProfile(rtol=self._rtol, models=found).model_dump(mode="json") if found else None
+
+    def report(self, models: Sequence[Any]) -> dict[str, Any]:
+        """Return `gov/profile`: in how many directions what each layer makes of the probe differs; nothing without one.
+
+        The digest of the probe says which numbers may be compared: those of one trial, which keeps its probe.
+        """
+        found = self._measured(models)
+        layers = {
+            f"model_{one.model}.{name}" if len(models) > 1 else name: dimension
+            for one in found
+            for name, (_, dimension) in one.layers.items()
+        }
+        told = {"probe": [one.probe for one in found], "layers": list(layers), "dimension": list(layers.values())}
+        return {"gov/profile": told} if layers else {}
+
+    def _measured(self, models: Sequence[Any]) -> list[ModelProfile]:
         found = []
         for index, probe in sorted(self.probes.items()):
             try:
                 found.append(probe.profile(models[index]))
             except ValueError as error:
-                logger.warning("model %d has no profile in this checkpoint: %s", index, error)
-        return RecordedProfile(rtol=self._rtol, models=found).model_dump(mode="json") if found else None
+                logger.warning("model %d has no profile now: %s", index, error)
+        return found
 
     def resume(self, kept: Any) -> None:
         """Go on with the probes of a checkpoint of the same trial."""

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from detlab.governance import GovernanceError, Plan, Refusal
+from detlab.governance.matrix import is_split
 from detlab.pytorch.parallel.unwrapping import bare, plain_name
 
 
@@ -78,6 +80,10 @@ class Router:
     def place(self, parameter: Any) -> ParameterPlace | None:
         """Return where a parameter stands; None if it is not trained."""
         return self._places.get(id(parameter))
+
+    def also(self, parameter: Any, place: ParameterPlace) -> None:
+        """Take a tensor for the parameter that stands at a place, as what FSDP has gathered of it."""
+        self._places[id(parameter)] = place
 
     def is_open(self, place: ParameterPlace) -> bool:
         """Return whether all sources may train a parameter, fully: nothing is to be routed."""
@@ -166,6 +172,39 @@ def trained_tensors(models: Sequence[Any]) -> dict[str, Any]:
             if parameter.requires_grad:
                 found[prefix + plain_name(name)] = parameter
     return found
+
+
+def splitters(models: Sequence[Any]) -> list[Any]:
+    """Return the modules that `fully_shard` (FSDP2) has made: each gathers its parameters before its forward pass."""
+    return [module for model in models for module in bare(model).modules() if is_split(type(module))]
+
+
+def unenforced(plan: Plan, models: Sequence[Any], parameters: Mapping[str, Any]) -> list[Refusal]:
+    """Return ENGINE or LEVEL for what is not enforced where parameters are split over processes."""
+    split = {name: one for name, one in parameters.items() if hasattr(one, "to_local")}
+    if not split:
+        return []
+    found, policy = [], plan.policy
+    meshes = {one.device_mesh for one in split.values()}
+    if not splitters(models) or any(mesh.ndim != 1 or mesh.size() != dist.get_world_size() for mesh in meshes):
+        message = f"{next(iter(split))} is split over processes in another way than by fully_shard over all of them"
+        found.append(Refusal("ENGINE", message))
+    if policy.engine not in ("auto", "fused"):
+        found.append(Refusal("ENGINE", f"`engine: {policy.engine}` is not there for models that fully_shard has split"))
+    if any(level == "isolated" for row in plan.levels for level in row):
+        found.append(Refusal("LEVEL", "`isolated` is not there for models that fully_shard has split"))
+    return found
+
+
+def replaced(models: Sequence[Any], router: Router) -> list[Refusal]:
+    """Return ENGINE if a model has another parameter by now than one that is watched, as after `fully_shard`."""
+    known = {one.name for one in router.plan.parameters}
+    anew = [name for name, one in trained_tensors(models).items() if name in known and router.place(one) is None]
+    if not anew:
+        return []
+    message = f"{anew[0]} was replaced after the policy was applied, and nothing watches the new parameter"
+    message += ": call fully_shard and the like before Governed is made"
+    return [Refusal("ENGINE", message)]
 
 
 def misfits(plan: Plan, parameters: Mapping[str, Any]) -> list[Refusal]:

@@ -15,8 +15,8 @@ from detlab.pytorch.data.loader import DataLoader, to_device
 from detlab.pytorch.data.poisson import steps_per_epoch
 from detlab.pytorch.governance.governed import Governed, parameters_of_models
 from detlab.pytorch.governance.planting import Canaries, LossesRead, numbers_of
+from detlab.pytorch.governance.privacy.private_data import drawn_from, shape_problems
 from detlab.pytorch.governance.private import PrivateTraining
-from detlab.pytorch.governance.private_data import drawn_from, shape_problems
 from detlab.pytorch.governance.profiles import STATE as PROBES
 from detlab.pytorch.governance.profiles import ProbeKeeper, problems_of
 from detlab.pytorch.governance.recording import SegmentRecorder, roster_of
@@ -244,6 +244,13 @@ class GovernedTrial:
     def _probing(self) -> contextlib.AbstractContextManager[None]:
         """Take a probe of each model in a validation, if the policy asks for profiles and there is none yet."""
         return contextlib.nullcontext() if self._probes is None else self._probes.watching(self.models)
+
+    def _profiled(self, distributed: Any) -> dict[str, Any]:
+        """Return the `gov/` metrics of profiles, if the policy asks for them; all ranks call it, for the chief's."""
+        if self._probes is None:
+            return {}
+        found: dict[str, Any] = distributed.broadcast(self._probes.report(self.models) if distributed.rank == 0 else {})
+        return found
 
     @property
     def _wants_probe(self) -> bool:

@@ -79,22 +79,23 @@ def _governed(config: dict[str, Any]) -> dict[str, Any]:
     """Say the bounds of a policy to the search, which keeps constraints and stops trials by its own means."""
     block, searcher = config.get("governance") or {}, config.get("searcher")
     canaries = block.get("canaries")
-    if not canaries or not searcher:
+    if not searcher:
         return config
-    for name, metric in RANKED.items():
-        high = (block["constraints"].get(name) or {}).get("max")
-        if high is None:
+    for name, (by, metric, side) in RANKED.items():
+        bound = (block["constraints"].get(name) or {}).get(side) if block.get(by) else None
+        if bound is None:
             continue
-        searcher["constraints"] = {**(searcher.get("constraints") or {}), metric: {"max": high}}
-        policy = _threshold(metric, high)
+        searcher["constraints"] = {**(searcher.get("constraints") or {}), metric: {side: bound}}
+        policy = _threshold(metric, side, bound)
         stopping = config.get("stopping") or []
         if not any(one.get("metric") == metric and one.get("name") == policy["name"] for one in stopping):
             config["stopping"] = [*stopping, policy]
     several = len(searcher.get("metrics") or ()) > 1
-    if canaries.get("confirm") and searcher.get("confirm") is None and not several:
+    if canaries and canaries.get("confirm") and searcher.get("confirm") is None and not several:
         searcher |= {} if searcher.get("name") in NO_WINNER else {"confirm": True}
     return config
 
 
-def _threshold(metric: str, upper: float) -> dict[str, Any]:
-    return ThresholdStopping(metric=metric, upper=upper).model_dump(mode="json")
+def _threshold(metric: str, side: str, bound: float) -> dict[str, Any]:
+    limit = {"upper" if side == "max" else "lower": bound}
+    return ThresholdStopping(metric=metric, **limit).model_dump(mode="json")

@@ -37,6 +37,8 @@ from detlab.schemas.wire.agents import (
     Welcome,
 )
 from detlab.schemas.wire.base import (
+    ADMIN_GROUP,
+    ADMIN_ROLE,
     API_PREFIX,
     PROTOCOL,
     SERVICE_PREFIX,
@@ -132,6 +134,8 @@ from detlab.schemas.wire.views import (
 )
 
 __all__ = [
+    "ADMIN_GROUP",
+    "ADMIN_ROLE",
     "API_PREFIX",
     "FAILURE_KINDS",
     "MOST_TRIALS_MORE",

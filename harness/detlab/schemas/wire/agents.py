@@ -295,6 +295,8 @@ class ContainerSpec(Wire):
     cpus: float | None = None
     network: str | None = None
     """bridge, host, or the name of a network; None: host if the master listens on loopback only, else bridge."""
+    closed: list[str] = []
+    """Directories with governed data that it is not placed for: no mount may lead to one, whatever its name."""
 
 
 class ServiceSpec(Wire):

@@ -12,6 +12,12 @@ from detlab.schemas.building import ON_FIRST_USE
 
 PROTOCOL = 1
 SERVICE_PREFIX = "/services/detlab/"
+
+ADMIN_ROLE = "detlab-admin"
+"""The Hub's role of those who administer detlab: the Hub's own role `admin` cannot hold scopes of services."""
+
+ADMIN_GROUP = "detlab-admins"
+"""The Hub's group whose members have that role. Only administrators of the Hub can put somebody into it."""
 API_PREFIX = "api/v1/"
 
 _NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

@@ -13,6 +13,8 @@ MOST_POINTS = 1000
 MOST_OPERATIONS = 20_000
 MOST_TRIALS_MORE = 1000
 """As many as a search may have at a time: they may all be made in one transaction."""
+_CONFIRMED = "the best trial was trained once more: "
+_AS_ASKED = ("the search has ended early: ", "every point of the space has been tried")
 SearchAct = Literal["extend", "add", "retry", "bounds", "concurrency", "stop", "promote", "code", "metric"]
 
 
@@ -251,3 +253,9 @@ class ReplayedSearch(Wire):
     """Trials at each rung, round or generation; empty for methods without."""
     trials: list[ReplayedTrial]
     over: bool
+
+
+def level_of(warning: str) -> Literal["note", "warning"]:
+    """Return what one of an experiment's `warnings` is: a note tells that its search has gone as it was asked to."""
+    confirmed = warning.startswith(_CONFIRMED) and not warning.endswith("; it breaks a constraint")
+    return "note" if confirmed or warning.startswith(_AS_ASKED) else "warning"

@@ -248,6 +248,8 @@ class ExperimentView(Wire):
     """The experiment that it is a fork of, if the reader may see that one; only on a single experiment."""
     unmanaged: bool = False
     """Whether users evaluate its trials by hand: the cluster runs none of them."""
+    governed: bool = False
+    """Whether its config has a policy of what may be learnt from what."""
     values: list[Any] = []
     """In a list, one for each column that was asked for, null where it has none: those of its best trial."""
     shortened: list[str] = []

@@ -19,6 +19,7 @@ from detlab.schemas.runtimes import is_capability, is_image
 from detlab.schemas.wire import ContainerSpec, DeviceMount
 from detlab.schemas.wire import Mount as WireMount
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
+from detlab_agent.runtimes.closed_places import check_sources
 from detlab_agent.runtimes.docker.engine import ALLOCATION_LABEL, RUN_LABEL
 from detlab_agent.runtimes.preparation import Order, directories
 
@@ -113,7 +114,7 @@ def mounts_for(order: Order, spec: ContainerSpec, allowance: Allowance, home: Pa
 
     Raises:
         RefusedTask: It requests more than it may have.
-        SetupFailed: A host path does not exist.
+        SetupFailed: A host path does not exist, or leads to governed data that the task is not placed for.
     """
     own = [order.task.root, *([home] if home is not None else []), *directories(order.launch.reach)]
     found = {str(path): Mount(str(path), str(path), type="bind") for path in dict.fromkeys(own)}
@@ -133,6 +134,8 @@ def mounts_for(order: Order, spec: ContainerSpec, allowance: Allowance, home: Pa
         if volume.container_path not in found:
             found[volume.container_path] = _volume(volume)
     _check_places(asked, found, PurePosixPath(order.task.root))
+    devices = [one.host_path for one in spec.devices]
+    check_sources([*(str(one["Source"]) for one in found.values()), *devices], spec.closed)
     return list(found.values())
 
 

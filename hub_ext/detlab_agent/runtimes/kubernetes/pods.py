@@ -16,6 +16,7 @@ from detlab.schemas.podspec import MAIN_CONTAINER, block, items
 from detlab.schemas.runtimes import is_capability, is_image
 from detlab.schemas.wire import ContainerSpec
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
+from detlab_agent.runtimes.closed_places import check_root
 from detlab_agent.runtimes.kubernetes.api import Object
 from detlab_agent.runtimes.kubernetes.homes import claim, mounted
 from detlab_agent.runtimes.kubernetes.nodes import TO_COME, closed, gpu_resource
@@ -345,6 +346,7 @@ def _volumes(asked: ContainerSpec, rules: Rules) -> tuple[list[Object], list[Obj
     check_places(mounts, [{"name": "", "mountPath": one.container_path} for one in asked.mounts], ())
     for number, one in enumerate(asked.mounts, len(rules.volumes)):
         root, sub = check_host_path(one.host_path, rules, "bind_mounts")
+        check_root(root, asked.closed)
         volumes.append({"name": f"det-host-{number}", "hostPath": {"path": root, "type": DIRECTORY}})
         mount = {"name": f"det-host-{number}", "mountPath": one.container_path, "readOnly": one.read_only}
         mounts.append({**mount, **({"subPath": sub} if sub else {})})

@@ -388,7 +388,7 @@ def _after_attempt(trial: TrialStatus, ended: TrialAttemptEnded) -> TrialStep:
         case EndKind.LOST | EndKind.REFUSED | EndKind.KILLED | EndKind.WITHDRAWN:
             return _again(trial)
         case EndKind.FAILED:
-            return _count_failure(trial, ended.retry)
+            return _count_failure(trial, ended)
         case EndKind.FINISHED:
             return _complete(trial)
         case EndKind.PREEMPTED:
@@ -403,14 +403,15 @@ def _again(trial: TrialStatus) -> TrialStep:
     return TrialStep(trial, (TellSearcherPaused(),) if trial.hold is Hold.SEARCH else ())
 
 
-def _count_failure(trial: TrialStatus, retry: Retry) -> TrialStep:
+def _count_failure(trial: TrialStatus, ended: TrialAttemptEnded) -> TrialStep:
     if trial.early_exit == INVALID_HP:
         # One rank said so and ended well; the others failed for want of it.
         return _close(trial, TrialState.COMPLETED, EndReason.INVALID_HP)
-    if retry is Retry.NEVER:
-        return _close(trial, TrialState.ERROR, EndReason.ERROR)
-    if retry is Retry.FREE:
+    if ended.retry is Retry.FREE or (ended.killed and trial.state is TrialState.PAUSED):
+        # One that was to leave and is gone stays paused: who slew it meanwhile has not changed what was decided of it.
         return _again(trial)
+    if ended.retry is Retry.NEVER:
+        return _close(trial, TrialState.ERROR, EndReason.ERROR)
     failed = replace(trial, restarts=trial.restarts + 1)
     if failed.restarts > failed.max_restarts:
         return _close(replace(failed, restarts=trial.restarts), TrialState.ERROR, EndReason.ERROR)

@@ -68,7 +68,8 @@ class GovernedMounts:
     def required_by(self, config: Mapping[str, Any]) -> frozenset[str]:
         """Return what the pool must enforce in which something of this config runs: by the config, and by its mounts.
 
-        A mount counts if it is such a directory, lies in it, or holds it. Links are not seen from here.
+        A mount counts if it is such a directory, lies in it, or holds it. Links are not seen from here: agents look
+        again, at what `closed_to` names.
         """
         return required_by(config).union(*(self.by_place[place] for place in self.mounted_by(config)))
 
@@ -76,6 +77,11 @@ class GovernedMounts:
         """Return the places that something of this config mounts."""
         mounts = list(_mounted(config)) if self.by_place else []
         return sorted(place for place in self.by_place if any(_meet(place, one) for one in mounts))
+
+    def closed_to(self, requires: Iterable[str]) -> list[str]:
+        """Return the directories that something may not have which is placed where no more than this is enforced."""
+        given = frozenset(requires)
+        return sorted(place for place, needs in self.by_place.items() if place.startswith("/") and not needs <= given)
 
 
 def _meet(place: str, mount: str) -> bool:

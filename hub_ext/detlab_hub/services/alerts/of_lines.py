@@ -130,7 +130,7 @@ def tell_of_lines(unit: UnitOfWork, trial: TrialRow, agent_id: str | None, found
             title = f"rule {row.id} is not looked at any more"
             said = Said(KIND, title, f"{one.given_up}. Remove it: det alert remove-rule {row.id}", "warn")
         else:
-            line = masked_text(one.line.strip()[:SHOWN_CHARS], secrets)
+            line = masked_text(one.line.strip(), secrets)[:SHOWN_CHARS]  # cut first, a part of a secret would stay
             text = f"{line}\n\nfits {one.rule.pattern[:200]}"
             about = {"pattern": one.rule.pattern, "task": f"trial-{trial.id}", "node": agent_id or "", "line": line}
             said = Said(KIND, f"{name} printed", text, "info", experiment.id, trial.id, line=about)

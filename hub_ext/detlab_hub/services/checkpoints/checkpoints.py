@@ -10,7 +10,7 @@ from detlab.errors import NotFound
 from detlab.schemas.wire import CheckpointView, SeriesView
 from detlab_hub.services.base.access import checkpoint_for, checkpoint_named
 from detlab_hub.services.base.callers import Caller
-from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.archives import ArchiveContents, Packing, checked
 from detlab_hub.services.checkpoints.removals import DELETED
@@ -52,13 +52,7 @@ class Checkpoints(Service):
         """
 
         row, store, uid = await self._found(caller, uuid)
-        path = next((path for path, entry in row.files.items() if entry["digest"] == digest), None)
-        if path is None or row.state == DELETED:
-            raise NotFound(f"checkpoint {uuid[:80]} has no file {digest[:80]}")
-        size = int(row.files[path]["size"])
-        opening = partial(files.open_found, store, uuid, path, size, uid)
-        await self._context.workers.downloads.run(caller.name, lambda: opening().close())
-        return ArchiveContents(size, checked(opening, uuid, path, digest, size))
+        return await opened_file(self._context, caller.name, row, store, uid, digest)
 
     async def open_archive(self, caller: Caller, uuid: str) -> ArchiveContents:
         """Open all files as one tar.
@@ -80,11 +74,48 @@ class Checkpoints(Service):
     async def _found(self, caller: Caller, uuid: str) -> tuple[CheckpointRow, OpenStore, int | None]:
         """Return a checkpoint, its store, and the uid that its files must have; None: any."""
 
-        def find(s: Session) -> tuple[CheckpointRow, OpenStore, int | None]:
-            row, settings = checkpoint_for(s, caller, uuid), self._context.settings
-            if row.run_id is not None:
-                return row, of_artifacts(settings.artifacts_dir), None
-            owner = s.get_one(ExperimentRow, row.experiment_id).owner
-            return row, readable(row.storage, settings.cluster_stores), uids.file_owner(s, settings.uids, owner)
+        return await self._context.read(lambda s: located(s, self._context, checkpoint_for(s, caller, uuid)))
 
-        return await self._context.read(find)
+
+def located(s: Session, context: ServiceContext, row: CheckpointRow) -> tuple[CheckpointRow, OpenStore, int | None]:
+    """Return a checkpoint, its store, and the uid that its files must have; None: any.
+
+    Raises:
+        StorageError: The store is not the master's to open.
+    """
+    settings = context.settings
+    if row.run_id is not None:
+        return row, of_artifacts(settings.artifacts_dir), None
+    owner = s.get_one(ExperimentRow, row.experiment_id).owner
+    return row, readable(row.storage, settings.cluster_stores), uids.file_owner(s, settings.uids, owner)
+
+
+async def opened_file(
+    context: ServiceContext, user: str, row: CheckpointRow, store: OpenStore, uid: int | None, digest: str
+) -> ArchiveContents:
+    """Open one file of a checkpoint that `located` has found, named by its digest; see `Checkpoints.open_file`.
+
+    Args:
+        context: Of the master.
+        user: In whose turn the work runs.
+        row: The checkpoint.
+        store: Where it is.
+        uid: To whom its files must belong; None: any.
+        digest: Of the file.
+    """
+    path = next((path for path, entry in row.files.items() if entry["digest"] == digest), None)
+    if path is None or row.state == DELETED:
+        raise NotFound(f"checkpoint {row.uuid} has no file {digest[:80]}")
+    size = int(row.files[path]["size"])
+    opening = partial(files.open_found, store, row.uuid, path, size, uid)
+    await context.workers.downloads.run(user, lambda: opening().close())
+    return ArchiveContents(size, checked(opening, row.uuid, path, digest, size))
+
+
+async def opened_manifest(
+    context: ServiceContext, user: str, row: CheckpointRow, store: OpenStore, uid: int | None
+) -> ArchiveContents:
+    """Open the manifest of a checkpoint that `located` has found; arguments and errors as `opened_file`."""
+    reading = partial(files.committed_manifest, store, row.uuid, row.manifest_digest, uid)
+    data = await context.workers.downloads.run(user, reading)
+    return ArchiveContents(len(data), (part for part in [data]))

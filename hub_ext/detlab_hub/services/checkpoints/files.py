@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from detlab.errors import CheckpointError, CheckpointMissing, NotFound, StorageError
 from detlab.storage.clearing import clear_checkpoint, clear_folders
+from detlab.storage.manifest import MANIFEST_NAME, MOST_MANIFEST
 from detlab.storage.posix import PosixStorage
 from detlab_hub.services.checkpoints.manifests import check_path, is_uuid
 from detlab_hub.services.checkpoints.stores import OpenStore
@@ -55,6 +56,30 @@ def open_found(store: OpenStore, uuid: str, path: str, size: int, owner: int | N
         raise _altered(path, uuid)
     file.seek(0)
     return file
+
+
+def committed_manifest(store: OpenStore, uuid: str, digest: str, owner: int | None = None) -> bytes:
+    """Return the manifest of a checkpoint, as its file has it.
+
+    Args:
+        store: Where it is.
+        uuid: The checkpoint.
+        digest: Of the manifest, as committed.
+        owner: uid to whom the file must belong; None: any.
+
+    Raises:
+        StorageError: The checkpoint is in a store that this master cannot read.
+        NotFound: There is none.
+        CheckpointError: It is not the one that was committed.
+    """
+    try:
+        with store.open().open_file(uuid, MANIFEST_NAME, owner=owner) as file:
+            data = file.read(MOST_MANIFEST + 1)
+    except CheckpointMissing as error:
+        raise NotFound(error.message) from error
+    if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
+        raise _altered(MANIFEST_NAME, uuid)
+    return data
 
 
 def check_sizes(store: OpenStore, uuid: str, sizes: Mapping[str, int]) -> None:

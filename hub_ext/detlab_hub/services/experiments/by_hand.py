@@ -35,6 +35,7 @@ from detlab_hub.core.searchers import ConcurrencySet, SearcherInputError, Steeri
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import experiment_for
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.configs.rules import rules_of
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.searches import SearchLostError
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -187,7 +188,12 @@ def _open_one(row: ExperimentRow, living: Sequence[TrialRow], trial_id: int | No
 
 
 def _make_room(unit: UnitOfWork, row: ExperimentRow, caller: Caller, living: Sequence[TrialRow]) -> None:
-    """Let the search have one more trial at a time: users decide how many they evaluate, by asking."""
+    """Let the search have one more trial at a time: users decide how many they evaluate, by asking.
+
+    Where a config policy decides it, asking does not.
+    """
+    if rules_of(unit.session, row).fixes("searcher.max_concurrent_trials"):
+        return
     seeds = int((row.config.get("searcher") or {}).get("seeds") or 1)
     try:
         search = unit.searches.get(unit.session, row)

@@ -121,7 +121,10 @@ class Experiments(Service):
         read = raw_of(request) if plain else await workers.submissions.run(caller.name, raw_of, request)
         forked = await self._context.read(lambda s: forking.forked_experiment(s, caller, request.forked_from))
         settings, named = self._context.settings, request.template
-        layers = await self._context.read(lambda s: layers_for(s, caller, read[0], settings, EXPERIMENT, named))
+        copied = forked is not None
+        layers = await self._context.read(
+            lambda s: layers_for(s, caller, read[0], settings, EXPERIMENT, named, forked=copied)
+        )
         prepared = await workers.submissions.run(
             caller.name, prepare, request, settings, self._draw, read, layers, forked
         )
@@ -571,7 +574,8 @@ class Experiments(Service):
                 cost_caps.check(unit.session, caller, row.owner, unit.now, project=row.project_id, experiment=row.id)
                 withdrawn.check(unit.session, row.config, row.workspace_id)
                 row.warnings = without_idle_pause(cost_caps.without_pause(withdrawn.without_pause(row.warnings)))
-                rules_of(unit.session, row).limit_open(row)
+                if row.state == ExperimentState.PAUSED:
+                    _hold(unit.session, row)
                 resume_search(unit, row, caller.name)
             try:
                 apply_experiment(unit, row, event)
@@ -608,6 +612,19 @@ class Experiments(Service):
             NotFound: There is no such experiment for the caller.
         """
         await removal.forget_files(self._context, caller, experiment_id)
+
+
+def _hold(s: Session, row: ExperimentRow) -> None:
+    """Check that a paused experiment keeps to the config policies of now.
+
+    Raises:
+        ConfigError: It does not; another one would have what they set.
+    """
+    try:
+        rules_of(s, row).hold(s, row)
+    except ConfigError as error:
+        why = f"experiment {row.id} was made before a config policy that does not allow this"
+        raise ConfigError(error.problems, f"{why}; one with what it sets: det experiment fork {row.id}") from error
 
 
 def _experiment_row(

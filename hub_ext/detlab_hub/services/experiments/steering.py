@@ -193,7 +193,7 @@ def _enqueue(unit: UnitOfWork, row: ExperimentRow, event: PointsAdded, made_befo
     here = TrialRow.experiment_id == row.id
     unit.session.flush()
     lacking = len(event.points) - (next_index(unit.session, row.id) - made_before)
-    if lacking > 0:
+    if lacking > 0 and not rules_of(unit.session, row).fixes("searcher.max_concurrent_trials"):
         living = select(func.count()).where(here, TrialRow.state.not_in(TERMINAL_TRIALS))
         places = (unit.session.scalar(living) or 0) + lacking
         with suppress(SteeringRefused):  # a method with a fixed number makes them when places are free

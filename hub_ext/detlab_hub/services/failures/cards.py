@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
@@ -165,8 +166,11 @@ def _card(
             kind="max_time", message=message, exit_code=row.exit_code, hint=LONGER, command=_logs(holder)
         )
     cells = owner.source.get("cells") if isinstance(owner.source, dict) else None
+    secrets = secrets_of(owner.config)
+    # Masked before anything is cut: of a secret at the cut a part would stay.
+    lines = [replace(line, text=masked_text(line.text, secrets)) for line in _last_lines(s, holder, row.run)]
     diagnosis = classify(
-        _last_lines(s, holder, row.run),
+        lines,
         evidence,
         allocation_id=row.id,
         cells=cells if isinstance(cells, dict) else None,
@@ -189,7 +193,6 @@ def _card(
         hint = f"{_STORAGE_HINT}; {hint}"
     elif (told := common_mistakes.advice(diagnosis.message)) is not None:
         hint = f"{told}; the output: {command}"
-    secrets = secrets_of(owner.config)
     return FailureView(
         kind=diagnosis.kind,
         message=masked_text(message if evidence.out_of_memory and message else diagnosis.message, secrets),
@@ -197,7 +200,7 @@ def _card(
         exit_code=row.exit_code,
         signal=diagnosis.signal,
         where=diagnosis.where,
-        log_tail=[masked_text(line, secrets) for line in diagnosis.log_tail],
+        log_tail=list(diagnosis.log_tail),
         hint=hint,
         command=command,
     )

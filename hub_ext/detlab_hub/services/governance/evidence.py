@@ -110,7 +110,8 @@ class SignedEvidence(Service):
             raise CheckpointError(str(error)) from error
 
         def record(unit: UnitOfWork) -> None:
-            _, trial = current_attempt(unit.session, task)
+            allocation, trial = current_attempt(unit.session, task)
+            preflights.begun(unit, allocation, trial.id, matrix.s_hash)
             if unit.session.get(MatrixRow, matrix.s_hash) is not None:
                 return
             if governance.matrices_of(unit.session, trial.id) >= MATRICES_PER_TRIAL:

@@ -19,7 +19,7 @@ from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.fencing import current_attempt
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import parts
-from detlab_hub.store.tables import ExperimentRow, PreflightRow
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, PreflightRow
 
 MOST_REFUSALS = 20
 _CHARS = 1000
@@ -41,8 +41,9 @@ class Preflights(Service):
         def judge(unit: UnitOfWork) -> PreflightReply:
             row, trial = current_attempt(unit.session, task)
             known = unit.session.get(PreflightRow, trial.id)
-            if known is not None and (known.allocation_id, known.run, known.passed) == (row.id, row.run, False):
-                return PreflightReply.model_validate({"refusals": known.body.get("refusals") or []})
+            before = known.body if known is not None and _of_attempt(known, row) else {}
+            if before.get("refusals"):
+                return PreflightReply.model_validate({"refusals": before["refusals"]})
             experiment = unit.experiment(trial.experiment_id)
             requires = required_by(experiment.config)
             there = [(part.agent_id, nodes.get(part.agent_id)) for part in parts.of_allocation(unit.session, row)]
@@ -50,6 +51,7 @@ class Preflights(Service):
                 raise Unavailable(f"agent {name} has just connected, and has not attested yet what it enforces")
             found = [*report.refusals, *_refused(report, requires, there)][:MOST_REFUSALS]
             body = {
+                "s_hash": before.get("s_hash", ""),
                 "report": report.model_dump(mode="json", exclude={"refusals"}),
                 "nodes": {name: _said(node) for name, node in there},
                 "refusals": [one.model_dump(mode="json") for one in found],
@@ -65,6 +67,28 @@ class Preflights(Service):
             return PreflightReply(refusals=found)
 
         return await self._context.write(judge)
+
+
+def begun(unit: UnitOfWork, allocation: AllocationRow, trial_id: int, s_hash: str) -> None:
+    """Note the matrix under which an attempt of a trial is about to train."""
+    known = unit.session.get(PreflightRow, trial_id)
+    if known is not None and _of_attempt(known, allocation):
+        known.body = {**known.body, "s_hash": s_hash}
+        return
+    unit.session.merge(
+        PreflightRow(
+            trial_id=trial_id,
+            allocation_id=allocation.id,
+            run=allocation.run,
+            passed=False,
+            body={"s_hash": s_hash},
+            at=unit.now,
+        )
+    )
+
+
+def _of_attempt(row: PreflightRow, allocation: AllocationRow) -> bool:
+    return (row.allocation_id, row.run) == (allocation.id, allocation.run)
 
 
 def _refused(
@@ -95,7 +119,7 @@ def _said(node: Node | None) -> dict[str, Any]:
 def passed(s: Session, task: TaskCaller, trial_id: int) -> dict[str, Any] | None:
     """Return what the pre-flight of this attempt says for its evidence; None if it needs one and has not passed it."""
     row = s.get(PreflightRow, trial_id)
-    if row is not None and (row.allocation_id, row.run) == (task.allocation_id, task.run):
+    if row is not None and "report" in row.body and (row.allocation_id, row.run) == (task.allocation_id, task.run):
         return {**row.body, "at": row.at} if row.passed or not _requires(s, task) else None
     return None if _requires(s, task) else {}
 

@@ -44,9 +44,11 @@ from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.base.wakeups import wait_until
 from detlab_hub.services.base.warm_start import is_source
 from detlab_hub.services.checkpoints import files
+from detlab_hub.services.checkpoints.archives import ArchiveContents
+from detlab_hub.services.checkpoints.checkpoints import located, opened_file, opened_manifest
 from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
 from detlab_hub.services.checkpoints.removals import DELETED, announce, begin_removal, check_unneeded
-from detlab_hub.services.checkpoints.stores import StoreOperation, opened_by_master
+from detlab_hub.services.checkpoints.stores import OpenStore, StoreOperation, opened_by_master
 from detlab_hub.services.failures import cards
 from detlab_hub.services.governance.evidence import LedgerMovedError, SignedEntry, SignedEvidence, keep
 from detlab_hub.services.ingest import points, records, rendezvous, storage_credentials
@@ -270,13 +272,28 @@ class Tasks(Service):
             NotFound: There is no such checkpoint that this task may read.
         """
 
-        def get(s: Session) -> CheckpointView:
-            row = s.get(CheckpointRow, uuid)
-            if row is None or row.state != "COMPLETED" or right_of(who_is(task), _as_seen(s, task, row)) < Right.READ:
-                raise no_such(f"there is no checkpoint {uuid[:80]} for this trial", exists=row is not None)
-            return experiment_views.checkpoint_view(s, row)
+        return await self._context.read(lambda s: experiment_views.checkpoint_view(s, _readable(s, task, uuid)))
 
-        return await self._context.read(get)
+    async def open_checkpoint_file(self, task: TaskCaller, uuid: str, digest: str) -> ArchiveContents:
+        """Open a file of a checkpoint that the task may read, or its manifest, by digest.
+
+        The files of another user's checkpoint belong to that user: the task's own cannot open them.
+
+        Raises:
+            NotFound: There is no such checkpoint that this task may read, or it has no such file.
+            StaleAttempt: The attempt is over.
+            StorageError: The master cannot open its storage either.
+            CheckpointError: It is not what was committed.
+        """
+
+        def find(s: Session) -> tuple[CheckpointRow, OpenStore, int | None]:
+            current_attempt(s, task)
+            return located(s, self._context, _readable(s, task, uuid))
+
+        row, store, uid = await self._context.read(find)
+        if digest == row.manifest_digest:
+            return await opened_manifest(self._context, user_of(task), row, store, uid)
+        return await opened_file(self._context, user_of(task), row, store, uid, digest)
 
     async def delete_checkpoint(self, task: TaskCaller, uuid: str) -> None:
         """Mark a checkpoint of the task's own trial as deleted, whose files it removes; again changes nothing.
@@ -377,6 +394,13 @@ def _preempt_state(s: Session, task: TaskCaller) -> PreemptReply:
     # What is to be done is the same for all that came later: save, leave, and go on elsewhere.
     reason = row.preempt_reason if row.preempt_reason in _TOLD else "drain"
     return PreemptReply.model_validate({"preempt": True, "reason": reason})
+
+
+def _readable(s: Session, task: TaskCaller, uuid: str) -> CheckpointRow:
+    row = s.get(CheckpointRow, uuid)
+    if row is None or row.state != "COMPLETED" or right_of(who_is(task), _as_seen(s, task, row)) < Right.READ:
+        raise no_such(f"there is no checkpoint {uuid[:80]} for this trial", exists=row is not None)
+    return row
 
 
 def _as_seen(s: Session, task: TaskCaller, row: CheckpointRow) -> Thing:

@@ -115,7 +115,7 @@ def launch_of_trial(unit: UnitOfWork, row: AllocationRow, trial: TrialRow, seat:
         token_expires_at=expires_at,
         token_life=unit.settings.task_token_ttl,
         runtime=row.runtime,
-        container=_container(config, agent, seat.addresses) if takes_image(row.runtime) else None,
+        container=_container(config, agent, _closed(unit, row), seat.addresses) if takes_image(row.runtime) else None,
         slurm_features=_features(unit, row, experiment.resource_pool),
         reach=_operators_directories(config, unit.settings.default_checkpoint_storage),
         point_due=trial.point_due,
@@ -160,7 +160,7 @@ def launch_of_task(unit: UnitOfWork, row: AllocationRow, task: TaskRow, seat: La
         token_life=unit.settings.task_token_ttl,
         kind=kind.value,
         runtime=row.runtime,
-        container=_container(config, agent, seat.addresses) if takes_image(row.runtime) else None,
+        container=_container(config, agent, _closed(unit, row), seat.addresses) if takes_image(row.runtime) else None,
         service=_service(unit, row, task, agent) if kind.served_by_hub else None,
         user_home=kind in {TaskKind.NOTEBOOK, TaskKind.SHELL},
         holds=holds and kind.served_by_hub,
@@ -289,7 +289,14 @@ def _environment(config: dict[str, Any], agent: AgentRow | None) -> dict[str, st
     return {name: value for name, _, value in pairs if name}
 
 
-def _container(config: dict[str, Any], agent: AgentRow | None, nodes: Sequence[str] = ()) -> ContainerSpec:
+def _closed(unit: UnitOfWork, row: AllocationRow) -> list[str]:
+    """Return directories with governed data that the allocation is not placed for."""
+    return unit.settings.governed_mounts.closed_to((row.constraints or {}).get("requires") or ())
+
+
+def _container(
+    config: dict[str, Any], agent: AgentRow | None, closed: list[str], nodes: Sequence[str] = ()
+) -> ContainerSpec:
     """Return the container that a resolved config (of an experiment or a user task) asks for."""
     environment, resources = config.get("environment") or {}, config.get("resources") or {}
     image = environment.get("image") or ""
@@ -305,5 +312,6 @@ def _container(config: dict[str, Any], agent: AgentRow | None, nodes: Sequence[s
         shm_size=resources.get("shm_size"),
         memory=resources.get("memory"),
         cpus=resources.get("cpus"),
+        closed=closed,
         network="host" if len(nodes) > 1 else None,  # nodes reach each other at their agents' addresses
     )

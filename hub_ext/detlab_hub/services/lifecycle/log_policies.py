@@ -88,7 +88,7 @@ def note(unit: UnitOfWork, trial: TrialRow, run: int, agent_id: str | None, find
             agent_id=agent_id,
             run=run,
             time=finding.time if math.isfinite(finding.time) else unit.now,
-            line=masked_text(finding.text.strip()[:LINE_CHARS], secrets),
+            line=masked_text(finding.text.strip(), secrets)[:LINE_CHARS],
         )
         fresh.append(match.model_dump())
         if policy.action == "exclude_node" and agent_id is not None:

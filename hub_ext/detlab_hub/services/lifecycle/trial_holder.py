@@ -243,6 +243,9 @@ def _after_attempt(
     # A trial that has reported could import its code before: then a restart may help.
     if trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message):
         return trials.Retry.NEVER, cards.without_restart(card)
+    if is_governance(card.message) and row.preempt_reason == allocations.PreemptReason.PAUSE:
+        # It was starting as a source was withdrawn, which has paused it, and asked too late whether it may.
+        return trials.Retry.FREE, card
     if is_refused_job(card.message) or is_governance(card.message):
         return trials.Retry.NEVER, cards.without_restart(card)
     missing = is_denied(card.message) or is_missing_command(card.message)

@@ -201,7 +201,7 @@ def workspace_views(s: Session, rows: Sequence[WorkspaceRow], caller: Caller) ->
     things, who = workspace_things(s, caller, rows), person(caller)
     projects, experiments = workspaces.project_counts(s, ids), workspaces.experiment_counts(s, ids)
     tracked = runs.counts_of_workspaces(s, ids)
-    models, tasks = workspaces.model_counts(s, ids), workspaces.live_task_counts(s, ids)
+    models, tasks = workspaces.model_counts(s, rows), workspaces.live_task_counts(s, ids)
     found = []
     for row in rows:
         role = role_of(who, things[row.id])

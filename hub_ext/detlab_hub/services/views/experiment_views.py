@@ -167,6 +167,7 @@ def _experiment_view(
         log_retention_days=row.log_retention_days,
         source={key: value for key, value in row.source.items() if key != "forked_from"},
         unmanaged=bool(row.config.get("unmanaged")),
+        governed=bool(row.config.get("governance")),
     )
 
 

@@ -237,9 +237,15 @@ def experiment_counts_of_projects(s: Session, project_ids: Sequence[int]) -> dic
     return _counts(s, ExperimentRow.project_id, project_ids)
 
 
-def model_counts(s: Session, workspace_ids: Sequence[int]) -> dict[int, int]:
-    """Return how many models lie in workspaces."""
-    return _counts(s, ModelRow.workspace_id, workspace_ids)
+def model_counts(s: Session, rows: Sequence[WorkspaceRow]) -> dict[int, int]:
+    """Return how many models lie in workspaces, by id; those of a personal one name no workspace, but its owner."""
+    found = _counts(s, ModelRow.workspace_id, [row.id for row in rows])
+    own = {row.owner: row.id for row in rows if row.kind == PERSONAL}
+    query = select(ModelRow.owner, func.count()).where(ModelRow.workspace_id.is_(None)).group_by(ModelRow.owner)
+    for part in chunks(sorted(own)):
+        for owner, count in s.execute(query.where(ModelRow.owner.in_(part))):
+            found[own[owner]] = found.get(own[owner], 0) + count
+    return found
 
 
 def live_task_counts(s: Session, workspace_ids: Sequence[int]) -> dict[int, int]:

@@ -72,7 +72,7 @@ class PreflightRow(Base):
     run: Mapped[int]
     passed: Mapped[bool]
     body: Mapped[dict[str, Any]] = mapped_column(Json)
-    """The report, what each of its nodes attested, and the refusals."""
+    """The matrix (`s_hash`), and once it is there the report, what each of its nodes attested, and the refusals."""
     at: Mapped[float] = mapped_column(Double, default=0.0)
 
 

@@ -7,6 +7,7 @@ from pydantic import Field
 from detlab.schemas.wire import Wire
 from detlab.schemas.wire.governance.evidence import (
     EvidenceView,
+    LearningView,
     LedgerPage,
     MatrixView,
     RestoreSource,
@@ -51,6 +52,16 @@ class Ledger(Guarded):
     async def get(self, trial_id: int, query: AfterQuery) -> LedgerPage:
         """Return entries of a trial's ledger, in order."""
         return await self.services[EvidenceReading].ledger(self.person, trial_id, query.after)
+
+
+@route("trials/{trial_id}/governance", relayed=True)
+class Learning(Guarded):
+    """What each source may train in a trial."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, trial_id: int) -> LearningView:
+        """Return the matrices S and D of a trial, as they are shown."""
+        return await self.services[EvidenceReading].learning(self.person, trial_id)
 
 
 @route("trials/{trial_id}/matrices/{s_hash}")

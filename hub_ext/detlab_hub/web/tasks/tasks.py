@@ -47,6 +47,7 @@ from detlab_hub.services.usertasks.collection_tasks import CollectionTasks
 from detlab_hub.services.usertasks.reading_tasks import ReadingTasks
 from detlab_hub.services.usertasks.search_tasks import SearchTasks
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.files import Download
 from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
@@ -216,6 +217,17 @@ class Checkpoint(TaskRoute):
     async def delete(self, uuid: str) -> None:
         """Delete a checkpoint of the own trial."""
         await self.services[Tasks].delete_checkpoint(self.task, uuid)
+
+
+@route("task/checkpoints/{uuid}/files/{digest}")
+class CheckpointFileOfTask(Download):
+    """A file of a checkpoint that the task itself cannot open."""
+
+    @needs("task", cross_site="token", media="application/octet-stream")
+    async def get(self, uuid: str, digest: str) -> None:
+        """Send a file by its digest, or the manifest by its own: of the own experiment, or the warm start's source."""
+        opening = self.services[Tasks].open_checkpoint_file(self.task, uuid, digest)
+        await self.send_contents(opening, "application/octet-stream")
 
 
 @route("task/checkpoints/{uuid}/verification")

@@ -106,11 +106,11 @@ export function focused(lists: readonly (readonly number[])[], smallerIsBetter: 
 export function padded(range: Range, log: boolean, share = 0.06): Range {
   const [low, high] = range;
   if (log) {
-    const factor = Math.max((high / low) ** share, 1.05);
-    return [low / factor, high * factor];
+    const factor = Math.max(10 ** (share * decades(low, high)), 1.05);
+    return [Math.max(low / factor, Number.MIN_VALUE), Math.min(high * factor, Number.MAX_VALUE)];
   }
-  const pad = (high - low) * share || Math.abs(high) * 0.1 || 1;
-  return [low - pad, high + pad];
+  const pad = high * share - low * share || Math.abs(high) * 0.1 || 1;
+  return [Math.max(low - pad, -Number.MAX_VALUE), Math.min(high + pad, Number.MAX_VALUE)];
 }
 
 /**
@@ -137,6 +137,33 @@ export function linearTicks(low: number, high: number, most: number): number[] {
     const clean = Number(value.toPrecision(15)); // 0.3, not 0.30000000000000004
     return Math.abs(clean - value) < step / 100 ? clean : value;
   });
+}
+
+/** Powers of ten between two positive numbers; their quotient may be more than a number can be. */
+export function decades(low: number, high: number): number {
+  return Math.log10(high) - Math.log10(low);
+}
+
+/** Of an axis over so many powers of ten only these have ticks, and not each one of very many. */
+const MANY_DECADES = 3;
+const STRIDES = [1, 2, 5, 10, 20, 50, 100, 200, 500];
+const DIGITS = [[1], [1, 2, 5], [1, 2, 3, 5], [1, 2, 3, 4, 5, 6, 7, 8, 9]];
+
+/**
+ * Round values within a range of a logarithmic axis: powers of ten, and where these are fewer than three also 2, 3 and 5
+ * times these, or values at equal distances.
+ */
+export function logTicks(low: number, high: number, most: number): number[] {
+  if (!(low > 0 && high > low)) return [low];
+  const [first, last] = [Math.floor(Math.log10(low)), Math.floor(Math.log10(high))];
+  const within = (digits: readonly number[], stride = 1): number[] => {
+    const from = Math.ceil(first / stride) * stride;
+    const powers = Array.from({ length: Math.floor((last - from) / stride) + 1 }, (_, i) => from + i * stride);
+    const ticks = powers.flatMap(power => digits.map(digit => Number(`${digit}e${power}`)));
+    return [...new Set(ticks)].filter(tick => tick >= low && tick <= high); // the smallest numbers are few
+  };
+  if (last - first >= MANY_DECADES) return within([1], STRIDES.find(stride => stride * Math.max(2, most) > last - first));
+  return DIGITS.map(digits => within(digits)).find(found => found.length >= 3) ?? linearTicks(low, high, most);
 }
 
 /** The x of a point as text. */

@@ -3,7 +3,7 @@
 import { tickTexts } from '../common/format';
 import { describe, expect, it } from 'vitest';
 
-import { extent, focused, incumbent, linearTicks, padded, smooth, steady } from './axes';
+import { extent, focused, incumbent, linearTicks, logTicks, padded, smooth, steady } from './axes';
 import { COLORS, FEW } from './colours';
 import { addPoint, curveOf, emptyCurve, finite, noteInfinite, reportedAt, thin } from './curve';
 import type { Entry } from './curvechart';
@@ -132,6 +132,12 @@ describe('lines on the canvas', () => {
     expect(log.y(0)).toBeNaN();
   });
 
+  it.each([[0, 1.5e-318], [5e-324, 1e-323], [-1.7e308, 1.7e308]])('are drawn from %d to %d: the smallest numbers had no place', (low, high) => {
+    const { y } = projection({ ...frame, y: [low, high] });
+    expect([y(low), y(high)]).toEqual([100, 0]);
+    expect(tickTexts([1.5e-318, 5e-324, 1e-320], false)).toEqual(['1.5e-318', '5e-324', '1e-320']);
+  });
+
   it('are found near the pointer, also between two points', () => {
     const lines = [line('a', [1, 1, 1]), line('b', [9, 9, 9])];
     expect(nearest(lines, frame, 15, 88, 12)).toMatchObject({ line: 0 });
@@ -176,6 +182,16 @@ describe('parallel coordinates', () => {
     expect(place(axes[2]!, 'other')).toBeNull();
     expect(place(axes[3]!, null)).toBeNull();
     expect(ticks(axes[1]!).map(t => t.text)).toContain('16');
+  });
+
+  it('place the smallest and the largest numbers', () => {
+    const lists = [[5e-324, 1, 1.7e308], [-1.7e308, 0, 1.7e308], [5e-324, 1e-323, 2e-323]];
+    const tried = [0, 1, 2].map((id): Item => ({ id, values: { a: lists[0]![id]!, b: lists[1]![id]!, c: lists[2]![id]! } }));
+    for (const axis of axesOf(tried, ['a', 'b', 'c'])) {
+      const places = [axis.low, axis.high].map(value => place(axis, value)!);
+      expect(places.every(at => at >= 0 && at <= 1)).toBe(true);
+      for (const tick of ticks(axis)) expect(Number.isFinite(tick.at)).toBe(true);
+    }
   });
 
   it('have whole labels where all values are whole numbers', () => {
@@ -257,6 +273,19 @@ describe('a saved figure', () => {
     expect(paths.slice(1).map(path => path!.split('a')[0])).toEqual(['M-2 50', 'M48 0', 'M148 25']);
   });
 
+  it('has a dot wherever a line alone shows nothing: between values without a place, zeros of a logarithmic axis, and gaps', () => {
+    const dots = (ys: number[], more: Partial<Frame> = {}, gaps: number[] = []): number => {
+      const pen = new SvgPen();
+      const long = [...ys, ...Array.from({ length: 13 }, () => 0.5)];
+      drawLines(pen, [{ ...line(long), gaps }], { ...frame, ...more });
+      return pen.elements.length - 1;
+    };
+    expect(dots([1, NaN, 1, NaN, 0.5, 0.5])).toBe(2);
+    expect(dots([1, 1, NaN])).toBe(0);
+    expect(dots([1, 0, 1, 0], { log: true, y: [0.1, 1] })).toBe(2);
+    expect(dots([1, 1, 1, NaN], {}, [1, 2])).toBe(3);
+  });
+
   it('is XML whatever a metric is called', () => {
     const hostile = '</text><script>alert(1)</script>&\u0000\u001b"\ud800';
     const legend = legendElements([{ colour: '"><script/>', text: hostile }], 0, 0, 80);
@@ -296,6 +325,31 @@ describe('ticks of a linear axis', () => {
       expect(ticks.every(one => one >= low - (high - low) * 1e-6 && one <= high + (high - low) * 1e-6)).toBe(true);
       const texts = tickTexts(ticks, true);
       expect(new Set(texts).size).toBe(ticks.length);
+    }
+  );
+});
+
+describe('ticks of a logarithmic axis', () => {
+  it('are powers of ten, and within few of them 2, 3 and 5 times these: within one there were none', () => {
+    expect(logTicks(1.8, 7, 6)).toEqual([2, 3, 5]);
+    expect(logTicks(0.02, 0.05, 6)).toEqual([0.02, 0.03, 0.05]);
+    expect(logTicks(3, 40, 6)).toEqual([5, 10, 20]);
+    expect(logTicks(1, 100, 6)).toEqual([1, 10, 100]);
+    expect(logTicks(1e-5, 1, 6)).toEqual([1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1]);
+    expect(logTicks(1.95, 2.25, 6).length).toBeGreaterThan(2);
+    expect(logTicks(0, 1, 6)).toEqual([0]);
+  });
+
+  it.each([[5e-324, 1e-310], [5e-324, 1e-323], [5e-324, 1.7e308], [1e-300, 1e300], [1e300, 1.7e308], [1, 1 + 1e-12], [1e-320, 3e-320]])(
+    'are there from %d to %d, and not too many', (low, high) => {
+      const shown = padded([low, high], true);
+      expect(shown[0]).toBeGreaterThan(0);
+      expect(shown[1]).toBeLessThan(Infinity);
+      const found = logTicks(...shown, 6);
+      expect(found.length).toBeGreaterThan(0);
+      expect(found.length).toBeLessThan(10);
+      expect(found.every(one => one >= shown[0] && one <= shown[1])).toBe(true);
+      expect(new Set(tickTexts(found, false)).size).toBe(found.length);
     }
   );
 });

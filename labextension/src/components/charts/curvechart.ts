@@ -8,7 +8,7 @@
 import uPlot from 'uplot';
 
 import { tickTexts } from '../common/format';
-import { PlotOptions, Range, X_TITLES, clock, extent, focused, incumbent, linearTicks, padded, steady, wallTexts } from './axes';
+import { PlotOptions, Range, X_TITLES, clock, decades, extent, focused, incumbent, linearTicks, logTicks, padded, steady, wallTexts } from './axes';
 import { COLORS, cssColor } from './colours';
 import { Curve } from './curve';
 import { Band, CurveLayer, Drawable, Frame, Style, drawLines, nearest } from './layer';
@@ -207,9 +207,9 @@ export class CurveChart {
     const [low, high] = xs[0] !== xs[1] ? xs : logX ? [xs[0] / 2, xs[1] * 2] : [xs[0] - 0.5, xs[1] + 0.5];
     this.shownX = data.live ? steady(this.shownX, [low, high], ROOM) : [low, high + (high - low) * 0.01];
     const inside = this.shownY && this.shownY[0] <= ys[0] && this.shownY[1] >= ys[1];
-    const span = (r: Range): number => (log ? Math.log(r[1] / r[0]) : r[1] - r[0]);
+    const span = (r: Range): number => (log ? decades(...r) : r[1] - r[0]);
     if (!inside || span(ys) < 0.5 * span(this.shownY!)) this.shownY = padded(ys, log);
-    return { x: this.shownX, y: this.shownY! };
+    return { x: besides(this.shownX, Boolean(logX)), y: this.shownY! };
   }
 
   /** The focused range; computed again only when the curves have grown by 2 %. */
@@ -271,9 +271,9 @@ export class CurveChart {
         y: { ...(data.options.log ? { distr: 3 as const } : {}), auto: false, min: y[0], max: y[1] }
       },
       axes: [
-        { ...axis, label: X_TITLES[kind], labelSize: 18, size: 32, ...(kind === 'steps' && !logX ? { incrs: WHOLE } : {}),
+        { ...axis, ...(logX ? LOG_TICKS : {}), label: X_TITLES[kind], labelSize: 18, size: 32, ...(kind === 'steps' && !logX ? { incrs: WHOLE } : {}),
           ...(kind === 'wall' ? { space: 90 } : {}), values: (_u, splits) => this.labelled('x', splits, xTexts(splits, data.options)) },
-        { ...axis, ...(data.options.log ? {} : OWN_TICKS), size: (plot, texts) => wideEnough(plot, font, texts), values: (_u, splits) => this.labelled('y', splits, tickTexts(splits, !data.options.log)) }
+        { ...axis, ...(data.options.log ? LOG_TICKS : OWN_TICKS), size: (plot, texts) => wideEnough(plot, font, texts), values: (_u, splits) => this.labelled('y', splits, tickTexts(splits, !data.options.log)) }
       ],
       series: [{}, { show: false, scale: 'y' }],
       hooks: { setSelect: [plot => this.selected(plot)], draw: [plot => this.drawMarks(plot, ink)] }
@@ -389,11 +389,31 @@ export class CurveChart {
 
 /** Pixels from tick to tick at least. */
 const BETWEEN_TICKS = 30;
+const BESIDE_TICKS = 64;
+/** How many ticks an axis has room for; the first one is the lower. */
+function room(plot: uPlot, axis: number): number {
+  const ratio = devicePixelRatio || 1;
+  if (axis === 0) return Math.max(2, Math.floor((plot.bbox.width / ratio || plot.width - LEAST_AXIS) / BESIDE_TICKS));
+  return Math.max(2, Math.floor((plot.bbox.height / ratio || plot.height - 60) / BETWEEN_TICKS));
+}
+
 /** uPlot has no ticks for values that are very large, or lie close together: it is given one distance that always fits, and ours. */
 const OWN_TICKS: Pick<uPlot.Axis, 'incrs' | 'splits'> = {
   incrs: (_u, _axis, low, high) => [Math.max(5, Math.min(high - low, Number.MAX_VALUE))],
-  splits: (plot, _axis, low, high) => linearTicks(low, high, Math.max(2, Math.floor((plot.bbox.height / (devicePixelRatio || 1) || plot.height - 60) / BETWEEN_TICKS)))
+  splits: (plot, axis, low, high) => linearTicks(low, high, room(plot, axis))
 };
+
+/** Nor does it label more than powers of ten, of which there may be none. */
+const LOG_TICKS: Pick<uPlot.Axis, 'filter' | 'incrs' | 'splits'> = {
+  ...OWN_TICKS,
+  filter: (_u, splits) => splits,
+  splits: (plot, axis, low, high) => logTicks(low, high, room(plot, axis))
+};
+
+/** Room for the dot of the first point, which the edge would cut in half. */
+function besides([low, high]: Range, log: boolean): Range {
+  return [log ? low / 10 ** (0.01 * decades(low, high)) : low - (high - low) * 0.01, high];
+}
 
 /** The width of an axis with these labels: a label that is cut is another number. */
 function wideEnough({ ctx }: uPlot, font: string, texts: readonly string[] | null): number {

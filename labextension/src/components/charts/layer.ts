@@ -42,14 +42,20 @@ export interface Frame {
 export function projection(frame: Frame): { x: (value: number) => number; y: (value: number) => number } {
   const f = frame.log ? Math.log10 : same;
   const g = frame.logX ? Math.log10 : same;
-  const [x0, x1] = [g(frame.x[0]), g(frame.x[1])];
-  const [y0, y1] = [f(frame.y[0]), f(frame.y[1])];
-  const kx = frame.width / (x1 - x0 || 1);
-  const ky = frame.height / (y1 - y0 || 1);
+  const across = placer(g(frame.x[0]), g(frame.x[1]), frame.width);
+  const up = placer(f(frame.y[0]), f(frame.y[1]), frame.height);
   return {
-    x: value => (frame.logX && value <= 0 ? NaN : (g(value) - x0) * kx),
-    y: value => (frame.log && value <= 0 ? NaN : frame.height - (f(value) - y0) * ky)
+    x: value => (frame.logX && value <= 0 ? NaN : across(g(value))),
+    y: value => (frame.log && value <= 0 ? NaN : frame.height - up(f(value)))
   };
+}
+
+/** The place of a value in a range, in pixels. Pixels per unit are no number where the range is one of the smallest, or of the largest. */
+function placer(low: number, high: number, size: number): (value: number) => number {
+  const factor = size / (high - low || 1);
+  if (Number.isFinite(factor) && factor > 0) return value => (value - low) * factor;
+  if (Number.isFinite(high - low)) return value => ((value - low) / (high - low)) * size;
+  return value => ((value / 2 - low / 2) / (high / 2 - low / 2)) * size;
 }
 
 const same = (value: number): number => value;
@@ -146,6 +152,8 @@ function stroke(
   context.beginPath();
   let open = false;
   const dots: [number, number][] = [];
+  const placed = (i: number): boolean => !Number.isNaN(at.y(ys[i]!)) && !Number.isNaN(at.x(xs[i]!));
+  const joined = (i: number): boolean => i > 0 && i < xs.length && !gaps?.has(i) && placed(i - 1) && placed(i);
   for (let i = from; i < xs.length; i += 1) {
     const x = at.x(xs[i]!);
     const y = at.y(ys[i]!);
@@ -155,8 +163,7 @@ function stroke(
     }
     if (open && !gaps?.has(i)) context.lineTo(x, y);
     else context.moveTo(x, y);
-    const alone = !open && (i + 1 >= xs.length || Number.isNaN(ys[i + 1]!));
-    if (style.dots && (alone || xs.length <= DOTTED)) dots.push([x, y]);
+    if (style.dots && (xs.length <= DOTTED || !(joined(i) || joined(i + 1)))) dots.push([x, y]);
     open = true;
   }
   context.stroke();

@@ -1,6 +1,7 @@
 /** Layout of parallel coordinates: which axes there are, where a value lies on one, what brushes leave. */
 
 import { significant, tickTexts } from '../common/format';
+import { decades } from './axes';
 
 export type Value = number | string | null;
 
@@ -110,13 +111,13 @@ export function place(axis: Axis, value: Value): number | null {
   if (typeof value !== 'number' || !Number.isFinite(value)) return null;
   if (axis.high === axis.low) return 0.5;
   return axis.kind === 'log'
-    ? Math.log(value / axis.low) / Math.log(axis.high / axis.low)
-    : (value - axis.low) / (axis.high - axis.low);
+    ? decades(axis.low, value) / decades(axis.low, axis.high)
+    : (value / 2 - axis.low / 2) / (axis.high / 2 - axis.low / 2 || 1); // a distance may be more than a number can be
 }
 
 /** The value at a place of a numeric axis: the inverse of `place`. */
 export function valueAt(axis: Axis, at: number): number {
-  return axis.kind === 'log' ? axis.low * (axis.high / axis.low) ** at : axis.low + at * (axis.high - axis.low);
+  return axis.kind === 'log' ? axis.low * 10 ** (at * decades(axis.low, axis.high)) : axis.low + at * (axis.high - axis.low);
 }
 
 /** Places of the labels of an axis, with their texts. */

@@ -39,8 +39,13 @@ function hasExponent(x: number): boolean {
   return size !== 0 && Number.isFinite(x) && (size < SMALL || size >= LARGE);
 }
 
+/** Below it numbers have fewer digits than others, and their shortest text says all. */
+const NORMAL = 2 ** -1022;
+
 function exponential(x: number, digits: number): string {
-  return x.toExponential(digits - 1).replace(/\.?0+e/, 'e').replace('e+', 'e');
+  const text = x.toExponential(digits - 1).replace(/\.?0+e/, 'e').replace('e+', 'e');
+  const short = String(x);
+  return Math.abs(x) < NORMAL && short.length < text.length ? short : text;
 }
 
 /** A double has no more. */

@@ -2,7 +2,7 @@
 
 import { ReactElement, useEffect, useMemo, useRef, useState } from 'react';
 
-import { experimentState, isOver, missedMetric, stateTone } from '../../state/states';
+import { experimentState, isNote, isOver, missedMetric, stateTone } from '../../state/states';
 import { type ExperimentTab, Question, useApp, useStore } from '../../state/context';
 import type { ExperimentView as Experiment, GrantList } from '../../state/wire';
 import { ActionButton, formatAgo, Loading, Notice, Progress, useFeed, useLoaded, useNow, useVisible } from '../common';
@@ -124,7 +124,7 @@ function Shown({ feed, state, tab, onTab }: {
             : <>Files that are to go are still stored{e.deletion.failure && `: ${nameText(e.deletion.failure, 400)}`}</>}
         </Notice>
       ) : e.pending_reason && !isOver(e.state) && <Notice tone="paused">Queued: {nameText(e.pending_reason, 400)}</Notice>}
-      {e.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
+      {e.warnings.map((warning, i) => <Notice key={i} tone={isNote(warning) ? 'off' : 'paused'}>{nameText(warning, 400)}</Notice>)}
       {!own && card && (e.trials.ERROR ?? 0) > 1 && <p className="det-soft">{e.trials.ERROR} trials failed, this one first:</p>}
       {card && <FailureCard failure={card} experiment={e.id} />}
       <Tabs label={`Views of experiment ${e.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as ExperimentTab)}>

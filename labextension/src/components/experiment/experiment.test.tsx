@@ -387,6 +387,18 @@ describe('the view', () => {
     screen.getByText('3 trials failed, this one first:');
   });
 
+  it('says without alarm that a search has gone as it was asked to', async () => {
+    const held = 'the best trial was trained once more: 0.25, where it had 0.2; it keeps the constraints';
+    const broken = 'the best trial was trained once more: 0.25, where it had 0.2; it breaks a constraint';
+    const { fixtures } = open();
+    await screen.findByRole('grid');
+    act(() => fixtures.say('stream', {
+      id: 11, kind: 'experiment', time: 0, experiment_id: 12, trial_id: null, task_id: null, data: { ...experiment({ warnings: [held, broken] }) }
+    }));
+    expect((await screen.findByText(held)).dataset['tone']).toBe('off');
+    expect((await screen.findByText(broken)).dataset['tone']).toBe('paused');
+  });
+
   it('shows labels and description, and of a failed search how far it came', async () => {
     const { fixtures } = open();
     await screen.findByRole('grid');

@@ -1,12 +1,13 @@
 /** Log lines: only those in sight are drawn, and text stays text. */
 
-import { observeElementRect, useVirtualizer } from '@tanstack/react-virtual';
-import { CSSProperties, ReactElement, RefObject, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'react';
+import { elementScroll, observeElementRect, useVirtualizer } from '@tanstack/react-virtual';
+import { CSSProperties, MutableRefObject, ReactElement, RefObject, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'react';
 
 import { formatTime } from '../common';
 import { nameText } from '../common/text';
 import { LogRow, pieces, rankColour, ShownLine, withMarks } from './filter';
 import type { Look } from './Filters';
+import { readPlace, type ReadPlace, rowOf, useKeptEnd } from './following';
 
 /** Height of a line, pixels. */
 const LINE = 18;
@@ -31,20 +32,21 @@ interface LinesProps {
 export function Lines(props: LinesProps): ReactElement {
   const rows = useMemo(() => withMarks(props.lines), [props.lines]);
   const ranked = useMemo(() => props.lines.some(line => line.rank !== null), [props.lines]);
-  if (props.look.wrap) return <Wrapped {...props} rows={rows} ranked={ranked} />;
-  return <Straight {...props} rows={rows} ranked={ranked} />;
+  const reading = useRef<ReadPlace | null>(null);
+  if (props.look.wrap) return <Wrapped {...props} rows={rows} ranked={ranked} reading={reading} />;
+  return <Straight {...props} rows={rows} ranked={ranked} reading={reading} />;
 }
 
 interface RowsProps extends LinesProps {
   rows: readonly LogRow[];
   ranked: boolean;
+  /** Outlives a change between lines that wrap and those that do not. */
+  reading: MutableRefObject<ReadPlace | null>;
 }
 
-function Straight({ lines, rows, ranked, label, search, look, follow, onFollow, target }: RowsProps): ReactElement {
+function Straight({ lines, rows, ranked, reading, label, search, look, follow, onFollow, target }: RowsProps): ReactElement {
   const box = useRef<HTMLDivElement>(null);
   const [range, setRange] = useState({ from: 0, to: 60 });
-  const expected = useRef(-1);
-  const first = useRef<number | null>(null);
   const longest = useMemo(() => lines.reduce((most, line) => Math.max(most, line.text.length), 0), [lines]);
   const lanes = useLanes(lines, look.lanes);
   const measure = (): void => {
@@ -52,33 +54,32 @@ function Straight({ lines, rows, ranked, label, search, look, follow, onFollow, 
     const from = Math.max(0, Math.floor(el.scrollTop / LINE) - SPARE);
     const to = Math.ceil((el.scrollTop + (el.clientHeight || HEIGHT)) / LINE) + SPARE;
     setRange(old => (old.from === from && old.to === to ? old : { from, to }));
+    const place = readPlace(rows, Math.floor(el.scrollTop / LINE));
+    reading.current = place && { ...place, above: el.scrollTop - place.index * LINE };
   };
+  const began = useRef(false);
+  const { settle, note, onScroll } = useKeptEnd(box, follow, onFollow, measure);
   useLayoutEffect(() => {
-    const el = box.current!;
-    // Older lines were put before those in sight: stay with these.
-    const before = first.current === null ? -1 : rows.findIndex(row => row.id === first.current);
-    if (before > 0 && !follow) el.scrollTop += before * LINE;
-    first.current = lines[0]!.id;
-    if (follow) {
-      el.scrollTop = el.scrollHeight;
-      expected.current = el.scrollTop;
-    }
+    const was = reading.current;
+    const index = was && !follow ? rowOf(rows, was.line) : -1;
+    // Lines before those in sight have come or gone: stay with these.
+    if (was && index >= 0 && (index !== was.index || !began.current)) box.current!.scrollTop = index * LINE + was.above;
+    began.current = true;
+    settle();
     measure();
-  }, [lines, rows, follow]);
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- whenever rows change, and nothing else
+  }, [rows, follow]);
   const at = target === null ? -1 : rows.findIndex(row => row.id === target);
   useLayoutEffect(() => {
     if (at < 0) return;
     box.current!.scrollTop = Math.max(0, at * LINE - (box.current!.clientHeight || HEIGHT) / 3);
+    note();
     measure();
     // eslint-disable-next-line react-hooks/exhaustive-deps -- once for each jump, not whenever lines come
   }, [target, at >= 0]);
   const scrolled = (): void => {
-    const el = box.current!;
     measure();
-    if (Math.abs(el.scrollTop - expected.current) < 2) return;
-    expected.current = -1;
-    const end = el.scrollHeight - el.scrollTop - el.clientHeight < 1.5 * LINE;
-    if (end !== follow) onFollow(end);
+    onScroll();
   };
   const width = lanes ? `${lanes.length * 220}px` : `calc(${Math.min(longest, 8100)}ch + ${look.times ? 290 : 110}px)`;
   return (
@@ -129,10 +130,10 @@ function LaneHeads({ lanes, more, box }: { lanes: readonly number[]; more: boole
 }
 
 /** Long lines go on below: each row is as high as its text. */
-function Wrapped({ lines, rows, ranked, label, search, look, follow, onFollow, target }: RowsProps): ReactElement {
+function Wrapped({ rows, ranked, reading, label, search, look, follow, onFollow, target }: RowsProps): ReactElement {
   const box = useRef<HTMLDivElement>(null);
-  const own = useRef(-1);
-  const first = useRef<number | null>(null);
+  const began = useRef(false);
+  const { settle, note, onScroll } = useKeptEnd(box, follow, onFollow);
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => box.current,
@@ -140,32 +141,37 @@ function Wrapped({ lines, rows, ranked, label, search, look, follow, onFollow, t
     getItemKey: index => rows[index]!.id,
     overscan: SPARE,
     initialRect: { width: 800, height: HEIGHT },
+    scrollToFn: (offset, options, instance) => {
+      elementScroll(offset, options, instance);
+      if (box.current) note();
+    },
     observeElementRect: (instance, tell) => observeElementRect(instance, rect => tell({ width: rect.width, height: rect.height || HEIGHT }))
   });
   const items = virtual.getVirtualItems();
   const total = virtual.getTotalSize();
+  const read = (): void => { reading.current = readPlace(rows, virtual.getVirtualItemForOffset(box.current!.scrollTop)?.index ?? 0); };
   useLayoutEffect(() => {
-    const el = box.current!;
-    const before = first.current === null ? -1 : rows.findIndex(row => row.id === first.current);
-    if (before > 0 && !follow) virtual.scrollToIndex(before, { align: 'start' });
-    first.current = lines[0]!.id;
-    if (follow) {
-      el.scrollTop = el.scrollHeight;
-      own.current = el.scrollTop;
+    const was = reading.current;
+    if (was && !follow) {
+      const index = rowOf(rows, was.line);
+      if (index !== (began.current ? was.index : 0)) virtual.scrollToIndex(index, { align: 'start' });
+      reading.current = { ...was, index };
+    } else {
+      read();
     }
-    // eslint-disable-next-line react-hooks/exhaustive-deps -- `total` changes when rows in sight have been measured
-  }, [rows, follow, total]);
+    began.current = true;
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- whenever rows change, and nothing else
+  }, [rows, follow]);
+  // `total` changes when rows in sight have been measured.
+  useLayoutEffect(() => settle(), [rows, follow, total, settle]);
   const at = target === null ? -1 : rows.findIndex(row => row.id === target);
   useLayoutEffect(() => {
     if (at >= 0) virtual.scrollToIndex(at, { align: 'center' });
     // eslint-disable-next-line react-hooks/exhaustive-deps -- once for each jump
   }, [target, at >= 0]);
   const scrolled = (): void => {
-    const el = box.current!;
-    if (Math.abs(el.scrollTop - own.current) < 2) return;
-    own.current = -1;
-    const end = el.scrollHeight - el.scrollTop - el.clientHeight < 1.5 * LINE;
-    if (end !== follow) onFollow(end);
+    read();
+    onScroll();
   };
   return (
     <div ref={box} className="det-log-box" role="log" aria-live="off" aria-label={label} tabIndex={0} onScroll={scrolled}>

@@ -348,13 +348,15 @@ describe('a version', () => {
   test('of a governed checkpoint says what it was trained on, and how to check that', async () => {
     const version = made.version(5);
     version.lineage.governed = {
-      key_id: 'a1', policy_hash: 'sha256:ab', s_hash: 'sha256:cd', level: 'direct', ledger_index: 3, ledger_hash: 'sha256:ef', privacy: null,
-      sources: [{ name: 'web', license: 'CC-BY-4.0', manifest: null, expires: null, samples: 1200, reached: true }, { name: '<b>x</b>', license: '', manifest: null, expires: null, samples: 1, reached: false }]
+      key_id: 'a1', policy_hash: 'sha256:ab', s_hash: 'sha256:cd', enforce: 'strict', ledger_index: 3, ledger_hash: 'sha256:ef', privacy: null,
+      sources: [{ name: 'web', license: 'CC-BY-4.0', manifest: null, expires: null, samples: 1200, reached: true, level: 'direct' }, { name: 'partner', license: '', manifest: null, expires: null, samples: 7, reached: true, level: 'isolated' }, { name: '<b>x</b>', license: '', manifest: null, expires: null, samples: 1, reached: false, level: '' }]
     };
     const view = show(<Origin version={version} />, {}).container;
-    expect(view.textContent).toContain('level direct, entry 3 of the trial’s ledger');
+    expect(view.textContent).toContain('Governedentry 3 of the trial’s ledger');
     expect(view.textContent).toContain(`det governance verify ${version.checkpoint.slice(0, 8)}`);
-    expect(view.textContent).toContain('web: 1200 samples, CC-BY-4.0');
+    expect(view.textContent).toContain('web: 1200 samples, CC-BY-4.0, level direct');
+    expect(view.textContent).toContain('partner: 7 samples, level isolated');
+    expect(view.textContent).toContain('direct: its loss adds nothing to what is closed to it; not promised: that it has no influence');
     expect(view.textContent).toContain('<b>x</b>: 1 sample (seen, but closed to all layers)');
     expect(view.textContent).not.toContain('Privacy');
     expect(view.textContent).not.toContain('Withdrawn');
@@ -365,7 +367,7 @@ describe('a version', () => {
   test('of a private training says what it has spent', async () => {
     const version = made.version(5);
     version.lineage.governed = {
-      key_id: 'a1', policy_hash: 'sha256:ab', s_hash: 'sha256:cd', level: 'dp', ledger_index: 3, ledger_hash: 'sha256:ef', sources: [],
+      key_id: 'a1', policy_hash: 'sha256:ab', s_hash: 'sha256:cd', enforce: 'strict', ledger_index: 3, ledger_hash: 'sha256:ef', sources: [],
       privacy: { mechanism: 'rdp', epsilon: 3.5, delta: 0.00001, target_epsilon: 8, max_grad_norm: 1, noise_multiplier: 0.8, sample_rate: 0.01, steps: 400 }
     };
     expect(show(<Origin version={version} />, {}).container.textContent).toContain('epsilon 3.500 at delta 1e-5 for each record (what other trials have spent is not in it)');

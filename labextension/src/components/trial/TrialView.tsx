@@ -22,6 +22,7 @@ import { nameText } from '../common/text';
 import { Checkpoints } from '../storage';
 import { FailureCard } from '../view/FailureCard';
 import { TrialFeed, TrialState } from './feed';
+import { GovernanceTab } from './GovernanceTab';
 import { HparamsTab } from './HparamsTab';
 import { MetricsTab } from './MetricsTab';
 import { useGone } from '../common/loading/rights';
@@ -65,7 +66,8 @@ function Shown({ feed, state, tab, onTab, visible }: {
   const place = { kind: 'experiment', id: trial.experiment_id } as const;
   const tabs = [
     { key: 'metrics', label: 'Metrics' }, { key: 'media', label: 'Media' }, { key: 'logs', label: 'Logs' },
-    { key: 'checkpoints', label: 'Checkpoints' }, { key: 'artifacts', label: 'Artifacts' }, { key: 'hparams', label: 'Hyperparameters' }
+    { key: 'checkpoints', label: 'Checkpoints' }, { key: 'artifacts', label: 'Artifacts' }, { key: 'hparams', label: 'Hyperparameters' },
+    ...(e?.governed ? [{ key: 'governance', label: 'Governance' }] : [])
   ];
   return (
     <>
@@ -97,6 +99,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
         {tab === 'checkpoints' && <TrialCheckpoints state={state} />}
         {tab === 'artifacts' && <TrialArtifacts trial={trial} />}
         {tab === 'hparams' && <HparamsTab trial={trial} />}
+        {tab === 'governance' && <GovernanceTab trial={trial} />}
       </Tabs>
     </>
   );

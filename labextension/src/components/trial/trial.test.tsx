@@ -4,7 +4,7 @@ import { act, fireEvent, screen, waitFor } from '@testing-library/react';
 import { describe, expect, it, vi } from 'vitest';
 
 import { FixtureApi } from '../../harness/api';
-import { BEGAN, experiment, FAILURE, HOSTILE, metricsEvent, task, trial } from '../../harness/fixtures';
+import { BEGAN, experiment, FAILURE, HOSTILE, learning, metricsEvent, task, trial } from '../../harness/fixtures';
 import { show } from '../../testing/app';
 import { formatTime } from '../common';
 import { FailureCard, failureText } from '../view/FailureCard';
@@ -128,6 +128,44 @@ describe('the view of a trial', () => {
       expect(container.textContent).not.toMatch(/[\u0000-\u0008\u001b\u202a-\u202e]/);
     }
     expect((window as { hacked?: number }).hacked).toBeUndefined();
+  });
+});
+
+describe('the governance of a trial', () => {
+  const governed = (): FixtureApi['of'] => ({ trials: 20, curves: 20, points: 50, logs: 20, experiments: 2, experiment: { governed: true } });
+
+  it('is a tab where there is a policy: what is open, and what each source gave', async () => {
+    open(<TrialView id={116} />, governed());
+    fireEvent.click(await screen.findByRole('tab', { name: 'Governance' }));
+    const may = await screen.findByRole('group', { name: 'What each source may train' });
+    expect([...may.querySelectorAll('thead th')].map(cell => cell.textContent)).toEqual(['Parameters', 'trusted', 'web', 'partner']);
+    const rows = [...may.querySelectorAll('tbody tr')].map(row => [...row.children].map(cell => cell.textContent));
+    expect(rows[1]).toEqual(['blocks.0.* (12)', 'open', '× 0.1', 'closed']);
+    expect(rows[6]).toEqual(['adapter.* (4)', 'closed', 'closed', 'open, isolated']);
+    const gave = screen.getByRole('group', { name: 'What each source gave to each layer' });
+    expect(gave.querySelectorAll('thead th')[2]!.textContent).toBe('web (30.0 % of samples)');
+    expect([...gave.querySelectorAll('tbody tr')].map(row => row.children[3]!.textContent)).toEqual(['0', '0', '0', '0', '0', '< 0.1 %', '100.0 %']);
+    expect(gave.textContent).toContain('… and 3 more');
+  });
+
+  it('is no tab without a policy', async () => {
+    open(<TrialView id={116} />);
+    await screen.findByRole('tab', { name: 'Hyperparameters' });
+    expect(screen.queryByRole('tab', { name: 'Governance' })).toBeNull();
+  });
+
+  it('says what it waits for', async () => {
+    const { fixtures } = open(<TrialView id={116} tab="governance" />, governed());
+    const get = fixtures.get.bind(fixtures);
+    fixtures.get = async <T,>(path: string): Promise<T> => (path.endsWith('/governance') ? { ...learning(116, 'web'), s_hash: '', groups: [], depth: null } as T : get<T>(path));
+    await screen.findByText(/looked at its model|look at its model/);
+  });
+
+  it('shows hostile names as text', async () => {
+    const { container } = open(<TrialView id={116} tab="governance" />, { ...governed(), hostile: true });
+    await screen.findByRole('group', { name: 'What each source gave to each layer' });
+    expect(container.querySelector('script, img')).toBeNull();
+    expect(container.textContent).not.toMatch(/[\u0000-\u0008\u001b\u202a-\u202e]/);
   });
 });
 

@@ -16,7 +16,7 @@ from detlab import core, pytorch
 from detlab.governance import GovernanceError, combine
 from detlab.pytorch import Batch, Epoch, loop
 from detlab.pytorch.governance import planting
-from detlab.pytorch.governance.accounting import Accountant
+from detlab.pytorch.governance.privacy.accounting import Accountant
 from detlab.schemas.expconf.blocks.governance import PrivacyConfig
 from detlab.schemas.expconf.canary_bounds import share_lower_bound
 from detlab.testing.ranks import Contexts, Ranks

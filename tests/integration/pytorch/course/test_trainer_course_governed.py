@@ -137,6 +137,15 @@ def test_validations_report_what_was_measured_as_one_value_for_the_whole_matrix(
     assert told["gov/share"]["web"] == pytest.approx(sum(one >= SIZES["trusted"] for one in seen) / len(seen))
 
 
+def test_validations_tell_how_near_layers_are_to_the_targets_of_a_policy(storage):
+    policy = {**POLICY, "targets": {"web": {"2": 1.0}, "trusted": {"0": 0.5, "2": 0.5}}}
+    told = run(storage, policy=policy, fit={"max_length": Batch(6), "checkpoint_policy": "none"}).told[-1]
+    body, head = told["gov/depth"]["mass"][0]
+    assert told["gov/conformance/web"] == 1.0
+    assert told["gov/conformance/trusted"] == pytest.approx(1 - (abs(body - 0.5) + abs(head - 0.5)) / 2, abs=1e-8)
+    assert told["gov/conformance"] == told["gov/conformance/trusted"] < 1.0
+
+
 def test_the_master_gets_what_was_measured(in_trial):
     in_trial.set_config(governance=POLICY)
     run(fit={"max_length": Batch(3), "checkpoint_policy": "none"})

@@ -20,6 +20,8 @@ from detlab.pytorch.checkpoint.files import read_state
 from detlab.pytorch.governance.trial import missing_state
 from detlab.schemas.wire.governance.evidence import GovernedSegment
 
+PROFILED = {**POLICY, "profile": {"samples": 4}}
+
 
 def segments(storage: str) -> dict[str, tuple[int, GovernedSegment]]:
     """Return the steps and the segment of each checkpoint, by its id."""
@@ -115,14 +117,27 @@ def test_t9_if_no_earlier_one_can_be_read_the_files_are_refused(tmp_path, judged
         run(str(tmp_path), fit=fit(6, latest_checkpoint=uuid))
 
 
+def test_t9_a_flipped_byte_in_any_file_of_a_checkpoint_is_refused(tmp_path, judged):
+    run(str(tmp_path), policy=PROFILED, fit=fit(3))
+    ((uuid, _),) = segments(str(tmp_path)).items()
+    listed = json.loads((tmp_path / uuid / "manifest.json").read_text())["files"]
+    assert {"model_0.safetensors", "trainer.json", "trainer.safetensors"} <= set(listed)
+    for name in listed:
+        file = tmp_path / uuid / name
+        raw = file.read_bytes()
+        for place in {0, len(raw) // 2, len(raw) - 1} if raw else ():
+            file.write_bytes(raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :])
+            with pytest.raises(GovernanceError, match="FILE"):
+                run(str(tmp_path), policy=PROFILED, fit=fit(6, latest_checkpoint=uuid))
+        file.write_bytes(raw)
+    run(str(tmp_path), policy=PROFILED, fit=fit(4, latest_checkpoint=uuid))
+
+
 def test_t9_what_a_checkpoint_lacks_to_be_continued_is_named(tmp_path):
     trial = run(str(tmp_path), fit=fit(3))
     found = missing_state({"trial_state": {}}, trial.context)
     assert [one.code for one in found] == ["STATE"] * 3
     assert "optimizers" in str(found[0])
-
-
-PROFILED = {**POLICY, "profile": {"samples": 4}}
 
 
 def test_each_checkpoint_has_a_profile_of_its_weights_on_one_probe(tmp_path, judged):
@@ -170,6 +185,16 @@ def rewrite(folder: Path, change: Any) -> None:
     said = manifest["files"][file.name]
     said.update(size=file.stat().st_size, digest=f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}")
     (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_each_validation_tells_in_how_many_directions_layers_differ_on_the_probe(tmp_path):
+    trial = run(str(tmp_path), policy=PROFILED, fit=fit(6, validation_period=Batch(3)))
+    signed = [one.models[0] for _, _, segment in chain_of(str(tmp_path)) if (one := segment.profile)]
+    told = [one["gov/profile"] for one in trial.told]
+    assert [one["probe"] for one in told] == [[one.probe] for one in signed]
+    assert [one["layers"] for one in told] == [["0", "2"], ["0", "2"]]
+    assert [one["dimension"] for one in told] == [[one.layers[name][1] for name in ("0", "2")] for one in signed]
+    assert told[0]["dimension"] != told[1]["dimension"]
 
 
 def test_without_profiles_checkpoints_keep_no_sample(tmp_path):

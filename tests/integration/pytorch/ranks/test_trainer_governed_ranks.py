@@ -49,16 +49,30 @@ def part(index: int, rank: int, groups: Any) -> tuple[list[str], torch.Tensor, t
     return (names, *samples(names, 10 * index + rank))
 
 
-def by_hand(groups: Any, *, aggregation: int = 1, per_layer: bool = False) -> list[float]:
-    """Return the weights after training in one process with gradients of each source alone."""
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.2, momentum=0.9)
+
+
+def by_hand(
+    groups: Any, *, aggregation: int = 1, per_layer: bool = False, most: float | None = None, kind: Any = sgd
+) -> list[float]:
+    """Return the weights after training in one process with gradients of each source alone.
+
+    Args:
+        groups: Sources by rank.
+        aggregation: Batches of a step.
+        per_layer: Whether the factors are what is divided by.
+        most: The norm to which gradients of parameters with the same factors are clipped together.
+        kind: Makes the optimizer.
+    """
     model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    optimizer = kind(model.parameters())
     parameters = list(model.parameters())
     scales = {"trusted": [1.0] * 6, "web": [0.0] * 4 + [1.0] * 2, "partner": [1.0] * 4 + [0.5] * 2}
     for start in range(0, STEPS, aggregation):
         total, factors, count = [torch.zeros_like(one) for one in parameters], [0.0] * 6, 0
         for index in range(start, start + aggregation):
-            for rank in range(2):
+            for rank in range(len(groups)):
                 names, x, y = part(index, rank, groups)
                 for at, name in enumerate(names):
                     loss = losses_of(model, x[at : at + 1], y[at : at + 1]).sum()
@@ -68,6 +82,8 @@ def by_hand(groups: Any, *, aggregation: int = 1, per_layer: bool = False) -> li
                     count += 1
         for place, parameter in enumerate(parameters):
             parameter.grad = total[place] / ((factors[place] or 1.0) if per_layer else count)
+        for same in (parameters[:4], parameters[4:]) if most else ():
+            nn.utils.clip_grad_norm_(same, most)
         optimizer.step()
     return flat(model)
 

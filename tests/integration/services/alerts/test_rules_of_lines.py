@@ -86,6 +86,15 @@ async def test_a_secret_of_the_config_is_masked(alerted: Alerted) -> None:
     assert "is wrong" in told.text
 
 
+async def test_a_secret_across_the_end_of_what_is_told_of_a_long_line_is_masked(alerted: Alerted) -> None:
+    alerted.world.script = printing("wrong token" + "." * (of_lines.SHOWN_CHARS - 20) + "hunter2hunter2")
+    await alerted.rule(ALICE, "log", pattern="wrong")
+    await finished(alerted, environment={"environment_variables": ["HF_TOKEN=hunter2hunter2"]})
+    (told,) = await alerted.told(ALICE)
+    assert "wrong token..." in told.text
+    assert "hunter" not in told.text, "cut before it is masked, half a secret is told"
+
+
 async def test_who_may_not_read_the_experiment_has_nothing_looked_for_in_it(
     alerted: Alerted, monkeypatch: pytest.MonkeyPatch
 ) -> None:

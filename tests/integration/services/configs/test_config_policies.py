@@ -13,6 +13,7 @@ from detlab.schemas.jobwire import JobUpdate
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskKind
 from detlab.schemas.wire import CreateExperiment, CreateExperimentReply, ExperimentState
 from detlab.schemas.wire.configs.config_policies import PolicyQuery, PolicyView, SetPolicy
+from detlab.schemas.wire.projects import MoveExperiment
 from detlab.schemas.wire.searches import SteerSearch
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services import Caller
@@ -20,6 +21,7 @@ from detlab_hub.services.admission.configs.config_policies import ConfigPolicies
 from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.steering import SearchSteering
+from detlab_hub.services.projects.moves import Moves
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import ExperimentRow
@@ -97,13 +99,65 @@ async def test_merged_twice_an_invariant_stands_once(make_world):
     assert given(second) == []
 
 
-async def test_an_error_that_an_invariant_makes_is_told_as_its_own(make_world):
+async def test_what_is_wrong_with_what_an_invariant_sets_is_told_as_its_own(make_world):
     world = await lab(make_world)
-    await policy(world, {"searcher": {"max_trials": 4}})
-    with pytest.raises(ConfigError) as refused:  # a search by `single` has no such key
-        await submit(world)
-    (problem,) = [one for one in refused.value.problems if one.path == "searcher.max_trials"]
+    await policy(world, {"entrypoint": "echo audited"})
+    reply = await submit(world, unmanaged=True)
+    (problem,) = [one for one in reply.warnings if one.path == "entrypoint"]
     assert "it comes from config policy of the cluster" in problem.hint
+
+
+RANDOM = {"name": "random", "metric": "loss", "max_trials": 9}
+DIRECTORY = {"type": "directory", "container_path": "/elsewhere"}
+
+
+async def test_an_invariant_of_a_key_holds_for_the_search_methods_that_have_it(make_world):
+    """`searcher.max_trials` made every search by `single` and `grid` impossible, without a warning."""
+    world = await lab(make_world)
+    (warning,) = (await policy(world, {"searcher": {"max_trials": 4, "metric": "error"}})).warnings
+    assert warning.path == "invariant_config.searcher.max_trials"
+    assert "single" in warning.message
+    assert "random" not in warning.message
+    assert "searcher.name" in warning.hint
+    single = await submit(world)
+    assert ("max_trials" in single.config["searcher"], single.config["searcher"]["metric"]) == (False, "error")
+    assert (await submit(world, searcher=RANDOM)).config["searcher"]["max_trials"] == 4
+
+
+async def test_who_sets_the_kind_leaves_no_other_to_escape_to(make_world):
+    world = await lab(make_world)
+    store = {"type": "shared_fs", "host_path": "/audited"}
+    view = await policy(world, {"checkpoint_storage": store, "searcher": {"name": "random"}})
+    assert not view.warnings
+    await policy(world, {"searcher": {"max_trials": 4}}, workspace="alice/lab")
+    few = {"lr": {"type": "double", "minval": 0.1, "maxval": 1, "count": 3}}
+    grid = {"searcher": {"name": "grid", "metric": "loss"}, "hyperparameters": few}
+    for more in ({}, {"searcher": RANDOM}, grid):
+        made = (await submit(world, checkpoint_storage=DIRECTORY, **more)).config
+        assert (made["searcher"]["name"], made["searcher"]["max_trials"]) == ("random", 4), more
+        assert made["checkpoint_storage"]["host_path"] == "/audited"
+        assert "container_path" not in made["checkpoint_storage"]
+
+
+async def test_a_key_of_another_kind_of_storage_is_passed_over_and_warned_of(make_world):
+    world = await lab(make_world)
+    view = await policy(world, {"checkpoint_storage": {"host_path": "/audited"}})
+    assert ["checkpoint_storage.type" in one.hint for one in view.warnings] == [True]
+    made = (await submit(world, checkpoint_storage=DIRECTORY)).config["checkpoint_storage"]
+    assert made["container_path"] == "/elsewhere"
+    shared = {"type": "shared_fs", "host_path": "/mine"}
+    assert (await submit(world, checkpoint_storage=shared)).config["checkpoint_storage"]["host_path"] == "/audited"
+
+
+async def test_what_a_policy_does_not_hold_for_moves_in_and_what_it_does_is_refused(make_world):
+    world = await lab(make_world)
+    await policy(world, {"searcher": {"max_trials": 4}}, workspace="alice/lab")
+    single = (await submit(world, dry=False, workspace="")).experiment
+    random = (await submit(world, dry=False, workspace="", searcher=RANDOM)).experiment
+    into = MoveExperiment(workspace="alice/lab")
+    await world.services[Moves].experiment(BOB, single.id, into)
+    with pytest.raises(ConfigError, match="max_trials: 4"):
+        await world.services[Moves].experiment(BOB, random.id, into)
 
 
 async def test_a_limit_is_what_says_nothing_and_refuses_what_is_beyond_it(make_world):
@@ -141,7 +195,7 @@ async def test_a_limit_is_what_says_nothing_and_refuses_what_is_beyond_it(make_w
 
 async def test_nothing_is_missing_in_a_part_of_a_config(make_world):
     world = await lab(make_world)
-    made = await policy(world, {"searcher": {"max_trials": 2}}, ALICE, "alice/lab")
+    made = await policy(world, {"searcher": {"name": "random", "max_trials": 2}}, ALICE, "alice/lab")
     assert made.warnings == []
 
 

@@ -8,6 +8,7 @@ import pytest
 from services_scripted import ALICE, BOB, ROOT, config
 
 from detlab.errors import ConfigError, Conflict, Forbidden, NotFound
+from detlab.schemas.expconf import without_defaults
 from detlab.schemas.expconf.raw.secret_keys import MASK
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import CreateExperiment, CreateExperimentReply
@@ -304,3 +305,34 @@ async def test_they_go_with_their_workspace(make_world):
     await world.services[Workspaces].delete(ALICE, "alice/lab")
     kept = world.store.read_sync(lambda s: (s.query(TemplateRow).count(), s.query(ConfigPolicyRow).count()))
     assert kept == (0, 0)
+
+
+@pytest.mark.parametrize("left_out", [True, False], ids=["a cell of %det_fork", "det experiment fork"])
+async def test_a_fork_runs_what_the_earlier_one_ran_and_not_what_a_default_template_says(make_world, left_out):
+    """`max_restarts: 5` was said, equals the default, and was not in the cell: the template gave another value."""
+    world = await lab(make_world)
+    said = {**config(workspace="alice/lab", max_restarts=5, checkpoint_policy="best"), "labels": ["mine"]}
+    earlier = (await world.services[Experiments].create(BOB, CreateExperiment(config=said))).experiment
+    auth = {"username": "site", "password": "hunter22", "serveraddress": "registry.lab"}
+    standard = {
+        "max_restarts": 1,
+        "checkpoint_policy": "all",
+        "labels": ["theirs"],
+        "resources": {"priority": 50},
+        "environment": {"registry_auth": auth, "environment_variables": ["TEAM=lab"]},
+    }
+    await put(world, "standard", standard, ROOT, workspace="alice/lab")
+    edit = EditWorkspace(defaults=WorkspaceDefaults(template="standard"))
+    await world.services[Workspaces].edit(ROOT, "alice/lab", edit)
+    view = await world.services[Experiments].get(BOB, earlier.id)
+    whole = {key: value for key, value in view.config.items() if value is not None}
+    sent = {**without_defaults(whole), "workspace": "alice/lab"} if left_out else whole
+    assert ("max_restarts" in sent) != left_out
+    request = CreateExperiment(config=sent, forked_from=earlier.id, dry_run=True)
+    made = await world.services[Experiments].create(BOB, request)
+    made.config["environment"].pop("registry_auth"), view.config["environment"].pop("registry_auth")
+    assert made.config == view.config
+    assert {one.path.split(".")[1] for one in made.given} == {"registry_auth"}, "credentials are given to it anew"
+    named = request.model_copy(update={"template": "standard"})
+    asked = await world.services[Experiments].create(BOB, named)
+    assert asked.config["max_restarts"] == (1 if left_out else 5), "a template that is named is asked for"

@@ -15,7 +15,7 @@ from detlab.errors import ConfigError
 from detlab.schemas.jobwire import JobUpdate
 from detlab.schemas.logwire import KeepLogs
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
-from detlab.schemas.wire import CreateExperiment, EditExperiment, SteerSearch
+from detlab.schemas.wire import AskTrial, CreateExperiment, EditExperiment, ExperimentState, SteerSearch
 from detlab.schemas.wire.batches import BatchRequest
 from detlab.schemas.wire.configs.config_policies import SetPolicy
 from detlab.schemas.wire.continuing import ContinueExperiment
@@ -27,6 +27,7 @@ from detlab_hub.services.admission.configs.config_policies import ConfigPolicies
 from detlab_hub.services.base.callers import HubCaller
 from detlab_hub.services.batches.batches import ManyExperiments
 from detlab_hub.services.checkpoints.collecting import Collecting
+from detlab_hub.services.experiments.by_hand import ByHand
 from detlab_hub.services.experiments.continuing import Continuing
 from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments
@@ -138,6 +139,14 @@ async def place(make_world: Any) -> Place:
     return made
 
 
+def evaluable(whole: dict[str, Any], evaluated: str) -> dict[str, Any]:
+    """Return a config whose trials the cluster runs, or people do."""
+    if evaluated == "by hand":
+        del whole["entrypoint"]
+        whole["unmanaged"] = True
+    return whole
+
+
 Act = Callable[[Place], Awaitable[Any]]
 PATHS: dict[str, Act] = {
     "submit": lambda place: place.submit(**TOO_MANY),
@@ -223,15 +232,18 @@ OUTSIDE: dict[str, tuple[dict[str, Any], Act]] = {
 }
 
 
+@pytest.mark.parametrize("evaluated", ["by the cluster", "by hand"])
 @pytest.mark.parametrize("path", OUTSIDE)
-async def test_what_was_changed_outside_of_a_workspace_does_not_come_back_in(place: Place, path: str) -> None:
+async def test_what_was_changed_outside_of_a_workspace_does_not_come_back_in(
+    place: Place, path: str, evaluated: str
+) -> None:
     """Left for a place without the policy, changed there, and moved back: its config still says what it did."""
     fixed, act = OUTSIDE[path]
     await place.world.workspace("strict")
     request = SetPolicy(workload="experiment", workspace="alice/strict", invariant_config=fixed)
     await place.world.services[ConfigPolicies].set(ROOT, request)
     whole = config({**RANDOM, "max_trials": 3}, hyperparameters=SPACE, name="search", workspace="strict")
-    place.live = (await place.world.submit(whole)).id
+    place.live = (await place.world.submit(evaluable(whole, evaluated))).id
     await place.world.steps(2)
     with pytest.raises(ConfigError, match="config policy of workspace alice/strict says"):
         await act(place)
@@ -241,6 +253,68 @@ async def test_what_was_changed_outside_of_a_workspace_does_not_come_back_in(pla
     await act(place)
     with pytest.raises(ConfigError, match="config policy of workspace alice/strict says"):
         await place.move("strict")
+
+
+STRICT: dict[str, dict[str, Any]] = {
+    "labels": {"labels": ["audited"]},
+    "searcher": {"searcher": {"max_trials": 2}},
+    "hyperparameters": {"hyperparameters": {"lr": {"type": "log", "base": 10, "minval": -5, "maxval": -1}}},
+    "storage": {"checkpoint_storage": {"save_trial_best": 4}},
+    "retention": {"retention_policy": {"log_retention_days": 30}},
+    "variables": {"environment": {"environment_variables": ["A=1"]}},
+    "weight": {"resources": {"weight": 3}},
+}
+
+
+@pytest.mark.parametrize("evaluated", ["by the cluster", "by hand"])
+@pytest.mark.parametrize("door", ["move", "activate", "fork"])
+@pytest.mark.parametrize("fixed", STRICT)
+async def test_every_later_door_holds_what_a_submit_sets(place: Place, door: str, fixed: str, evaluated: str) -> None:
+    """A policy that is set, or met, after the submit: none leads around it, whoever evaluates the trials."""
+    await place.world.workspace("strict")
+    there = {} if door == "move" else {"workspace": "strict"}
+    whole = evaluable(config(RANDOM, **there), evaluated)
+    made = await place.world.services[Experiments].create(ALICE, CreateExperiment(config=whole, activate=False))
+    place.live = place.ended = made.experiment.id
+    request = SetPolicy(workload="experiment", workspace="alice/strict", invariant_config=STRICT[fixed])
+    await place.world.services[ConfigPolicies].set(ROOT, request)
+    if door == "fork":
+        forked = (await place.fork()).experiment
+        place.live = forked.id
+        await place.world.services[Experiments].pause(ALICE, forked.id)
+        await place.world.services[Experiments].activate(ALICE, forked.id)
+        return
+    activate = place.world.services[Experiments].activate
+    with pytest.raises(ConfigError, match="config policy of workspace alice/strict says") as refused:
+        await (place.move("strict") if door == "move" else activate(ALICE, place.live))
+    assert door == "move" or f"det experiment fork {place.live}" in str(refused.value)
+    assert (await place.world.view(place.live)).state == ExperimentState.PAUSED
+
+
+@pytest.mark.parametrize("evaluated", ["by the cluster", "by hand"])
+async def test_limits_of_slots_are_for_what_has_slots(place: Place, evaluated: str) -> None:
+    await place.world.workspace("strict")
+    whole = evaluable(config(RANDOM, resources={"slots_per_trial": 2, "priority": 10}), evaluated)
+    place.live = (await place.world.submit(whole)).id
+    request = SetPolicy.model_validate({"workload": "experiment", "workspace": "alice/strict", "constraints": LIMITS})
+    await place.world.services[ConfigPolicies].set(ROOT, request)
+    if evaluated == "by hand":
+        await place.move("strict")
+        await place.submit(workspace="strict", **evaluable({"entrypoint": ""}, evaluated), **TOO_MANY)
+        return
+    with pytest.raises(ConfigError, match="config policy of workspace alice/strict says"):
+        await place.move("strict")
+
+
+async def test_asking_makes_no_more_trials_at_a_time_than_a_policy_sets(place: Place) -> None:
+    request = SetPolicy(workload="experiment", invariant_config={"searcher": {"max_concurrent_trials": 2}})
+    await place.world.services[ConfigPolicies].set(ROOT, request)
+    whole = evaluable(config({**RANDOM, "max_trials": 5}), "by hand")
+    place.live = (await place.world.submit(whole)).id
+    await place.steer("add", points=[{"lr": 0.01}, {"lr": 0.02}, {"lr": 0.03}])
+    asked = [await place.world.services[ByHand].ask(ALICE, place.live, AskTrial()) for _ in range(4)]
+    assert [one.trial is not None for one in asked] == [True, True, False, False]
+    assert "waits" not in asked[-1].why or asked[-1].waits_for
 
 
 async def test_labels_that_no_policy_sets_come_and_go(place: Place) -> None:

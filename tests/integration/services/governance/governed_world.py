@@ -104,12 +104,14 @@ class GovernedTrialDouble:
         return [code for code, _ in await self.ask(uuid, **more)]
 
 
-async def governed_trial(make_world, block: dict[str, Any] = POLICY, **settings: Any) -> GovernedTrialDouble:
+async def governed_trial(
+    make_world, block: dict[str, Any] = POLICY, max_restarts: int | None = None, **settings: Any
+) -> GovernedTrialDouble:
     """Start a master with one governed trial that runs, and has recorded its matrix."""
     settings.setdefault("pools", declared())
     world = await make_world(idle, **settings)
     await world.add_agent(slots=4)
-    return await another_trial(world, block)
+    return await another_trial(world, block, **({} if max_restarts is None else {"max_restarts": max_restarts}))
 
 
 async def another_trial(world: Any, block: dict[str, Any], **more: Any) -> GovernedTrialDouble:

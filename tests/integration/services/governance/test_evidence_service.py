@@ -87,6 +87,16 @@ async def test_a_commit_again_signs_nothing_again(make_world):
     assert len((await trial.world.services[EvidenceReading].ledger(ALICE, trial.trial_id)).items) == 1
 
 
+async def test_a_trial_goes_on_with_another_number_of_ranks_and_each_segment_says_with_how_many(make_world):
+    trial = await governed_trial(make_world)
+    first = await trial.save(5, world_size=4)
+    assert await trial.codes(first) == []
+    second = await trial.save(9, first, 5, world_size=2)
+    assert await trial.codes(second) == []
+    page = await trial.world.services[EvidenceReading].ledger(ALICE, trial.trial_id)
+    assert [one.body["world_size"] for one in page.items] == [4, 2]
+
+
 BROKEN_SEGMENTS = {
     "a gap": ({"first": 7}, "CHAIN"),
     "an overlap": ({"first": 3}, "CHAIN"),
@@ -416,7 +426,11 @@ async def test_a_source_that_is_closed_to_all_layers_is_seen_and_not_learnt_from
     seen = await trial.world.services[EvidenceReading].of_checkpoint(ALICE, uuid)
     assert (set(seen.predicate["taint"]), seen.learnt_from) == ({"trusted", "web"}, ["trusted"])
     said = await trial.world.services.context.read(lambda s: summary_of(s, uuid))
-    assert {one.name: one.reached for one in said.sources} == {"trusted": True, "web": False}
+    assert {one.name: (one.reached, one.level) for one in said.sources} == {
+        "trusted": (True, "direct"),
+        "web": (False, ""),
+    }
+    assert (seen.levels, said.enforce) == ({"trusted": "direct"}, "strict")
 
 
 async def test_a_version_of_a_model_shows_its_evidence(make_world):

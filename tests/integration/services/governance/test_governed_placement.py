@@ -21,9 +21,11 @@ from detlab.schemas.wire import (
     NodeHello,
     Welcome,
 )
+from detlab.schemas.wire.configs.templates import SetTemplate
 from detlab.schemas.wire.governance.attestation import Attestation
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.core.scheduling.governing import read_governed_mounts
+from detlab_hub.services.admission.configs.templates import Templates
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.base.callers import AgentCaller, HubCaller
@@ -319,3 +321,50 @@ async def test_whatever_mounts_governed_data_waits_for_a_pool_that_enforces_what
     await world.submit(config(bind_mounts=[{"host_path": "/srv/public", "container_path": "/data"}]))
     await world.steps(3)
     assert len(agent.tasks) == 1
+
+
+class DockerAgent(ScriptedAgent):
+    """An agent that runs containers."""
+
+    def hello(self) -> Any:
+        return super().hello().model_copy(update={"runtimes": ["docker"]})
+
+
+@pytest.mark.parametrize("by", ["the pool", "the cluster", "a template"])
+async def test_a_mount_that_something_else_gave_counts_as_ones_own(make_world, by):
+    places, _ = read_governed_mounts({"/srv/patients": ["gov.ledger@1"]})
+    given = {"bind_mounts": [{"host_path": "/srv/public/../patients", "container_path": "/data"}]}
+    said = {"governance": {"levels": ["isolated"], "signing": False, "attestation": False}}
+    pools, errors = read_pools(
+        {"default": {**said, **({"task_container_defaults": given} if by == "the pool" else {})}}
+    )
+    assert not errors
+    more = {"task_container_defaults": given} if by == "the cluster" else {}
+    world = await make_world(idle, pools=pools, governed_mounts=places, **more)
+    agent = world.agents["node"] = DockerAgent(world, "node", 4)
+    await agent.connect()
+    named = {}
+    if by == "a template":
+        await world.services[Templates].set(ALICE, SetTemplate(name="data", config=given))
+        named = {"template": "data"}
+    runs = {"runtime": "docker", "environment": {"image": "i"}}
+    command = {"entrypoint": ["true"], "resources": {"slots": 0}, **runs}
+    made = await world.services[UserTasks].create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=command, **named))
+    assert any("/srv/patients, which" in one.message for one in made.warnings)
+    await world.services[Experiments].create(ALICE, CreateExperiment(config=config(**runs), **named))
+    await world.steps(3)
+    assert agent.tasks == {}
+
+
+async def test_agents_are_told_what_a_task_may_not_reach_by_links(make_world):
+    said = {"/srv/patients": ["gov.ledger@1"], "/srv/free": ["gov.isolated@1"]}
+    places, _ = read_governed_mounts(said)
+    world = await make_world(idle, pools=declared(levels=[], attestation=False), governed_mounts=places)
+    agent = world.agents["node"] = DockerAgent(world, "node", 4)
+    await agent.connect()
+    mounts = {"bind_mounts": [{"host_path": "/srv/patients", "container_path": "/data"}]}
+    for more in ({}, mounts):
+        await world.submit(config(runtime="docker", environment={"image": "i"}, **more))
+    await world.steps(4)
+    told = [one.launch.container.closed for one in agent.tasks.values()]
+    assert sorted(told) == [["/srv/free"], ["/srv/free", "/srv/patients"]]

@@ -42,7 +42,9 @@ async def test_what_was_spent_is_signed_and_shown(make_world: Any) -> None:
     assert seen.predicate["segment"]["privacy"] == {"mechanism": "rdp", **SPENT}
     summary = await trial.world.services.context.read(lambda s: summary_of(s, uuid))
     assert summary is not None
-    assert (summary.level, summary.privacy and summary.privacy.epsilon) == ("dp", 3.5)
+    assert {one.level for one in summary.sources} == {"dp"}
+    assert summary.privacy is not None
+    assert summary.privacy.epsilon == 3.5
 
 
 @pytest.mark.parametrize(

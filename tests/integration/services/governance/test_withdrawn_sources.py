@@ -34,6 +34,14 @@ WITHOUT: dict[str, Any] = {"version": 1, "sources": [{"name": "own"}], "default"
 SINGLE = {"name": "single", "metric": "loss", "max_length": {"batches": 9}}
 
 
+REFUSED = [
+    "Traceback (most recent call last):",
+    '  File "train.py", line 3, in <module>',
+    "detlab.governance.refusals.GovernanceError: governed training is refused:",
+    "  REVOKED: the source 'web' was withdrawn in the cluster; the weights were trained on it",
+]
+
+
 def declaring(manifest: str) -> dict[str, Any]:
     return {**POLICY, "sources": [{"name": "trusted"}, {"name": "web", "manifest": manifest}]}
 
@@ -105,6 +113,39 @@ async def test_what_trains_on_it_is_paused_and_every_way_back_is_refused(make_wo
         await world.services[Continuing].go_on(ALICE, number, ContinueExperiment())
     seen = await world.services[EvidenceReading].of_checkpoint(ALICE, uuid)
     assert (seen.problems, [one.code for one in seen.withdrawn]) == ([], ["REVOKED"])  # it is intact, and no more
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        pytest.param(-9, [], id="killed just before"),
+        pytest.param(1, REFUSED, id="its next attempt asks too late"),
+    ],
+)
+async def test_who_dies_as_it_is_withdrawn_is_paused_and_no_error(make_world, code, lines):
+    """Its exit came after the withdrawal had paused it, and ended the experiment as an error."""
+    trial = await governed_trial(make_world, max_restarts=0)
+    world, number, uuid = trial.world, await experiment_of(trial), await trial.save(5)
+    await withdraw(world)
+    trial.task.ops = iter([*(("log", None, line) for line in lines), ("exit", code)])
+    await world.steps(6)
+    service = world.services[Experiments]
+    (held,) = await world.trials(number)
+    assert ((await service.get(ALICE, number)).state, held.state, held.restarts) == ("PAUSED", "PAUSED", 0)
+    with pytest.raises(ConfigError, match="REVOKED"):
+        await service.activate(ALICE, number)
+    await undo(world)
+    agent = next(iter(world.agents.values()))
+    await service.activate(ALICE, number)
+    await world.steps(3)
+    (again,) = [one for one in agent.tasks.values() if one.launch.run == held.run + 1]
+    assert again.launch.info.latest_checkpoint == uuid
+
+
+async def test_a_policy_that_refuses_while_nobody_paused_still_ends_a_trial_at_once(make_world):
+    trial = await governed_trial(make_world)
+    trial.task.ops = iter([*(("log", None, line) for line in REFUSED), ("exit", 1)])
+    assert (await trial.world.finish(await experiment_of(trial))).state == "ERROR"
 
 
 async def test_it_goes_on_once_that_is_undone_and_both_are_audited(make_world):

@@ -190,6 +190,25 @@ async def test_secrets_of_the_config_are_masked_in_the_card(make_world):
     assert card.log_tail[0] == "<b>connecting with ********</b> and ********, not 12345"
 
 
+@pytest.mark.parametrize("before", [995, 4000 - len("ValueError: ") - 5])
+async def test_a_secret_across_the_end_of_what_a_card_reads_is_masked(make_world, before):
+    """Lines and messages were cut first: of a secret at the cut a part was shown."""
+    secret = "s3cret-of-alice"
+
+    def script(_launch):
+        yield ("log", None, "Traceback (most recent call last):")
+        yield ("log", None, '  File "train.py", line 3, in <module>')
+        yield ("log", None, f"ValueError: {'x' * before}{secret}")
+        yield ("exit", 1)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0, data={"secrets": {"key": secret}}))
+    card = (await world.finish(made.id)).failure
+    assert card.message.startswith("ValueError: xxx")
+    assert secret[:4] not in card.message + "".join(card.log_tail)
+
+
 LATE = "NaN or an infinite value of 'loss'; the best value is from before"
 
 

@@ -321,6 +321,20 @@ async def test_a_personal_workspace_is_its_owners_alone(make_world):
     assert [one.owner for one in shown.items] == []  # nor are those of all users in an administrator's list
 
 
+async def test_a_personal_workspace_counts_its_owners_models(make_world):
+    """Models in it name no workspace: it said that there were none."""
+    world = await make_world()
+    await world.workspace("lab", "digits")
+    number = str((await world.submit(config())).workspace_id)
+    models = world.services[Models]
+    for caller, name, where in ((ALICE, "m", None), (ALICE, "n", "lab"), (BOB, "o", None)):
+        await models.create(
+            caller, CreateModel(name=name) if where is None else CreateModel(name=name, workspace=where)
+        )
+    assert (await world.services[Workspaces].get(ALICE, number)).models == 1
+    assert (await world.services[Workspaces].get(ALICE, "lab")).models == 1
+
+
 async def test_of_two_people_who_edit_one_note_the_second_is_told(make_world):
     world = await make_world()
     await world.workspace("lab", "digits", bob="editor")

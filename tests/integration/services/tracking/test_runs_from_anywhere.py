@@ -263,9 +263,12 @@ async def test_a_command_that_is_not_there_is_said_to_be_and_its_run_failed(plac
 
 
 async def test_runs_are_listed_shown_and_deleted_by_commands(place: Place) -> None:
+    await place.run(DET, "alert", "add-rule", "completed")
     await place.script(TRAINING)
     run = (await place.get("runs/baseline"))["id"]
     assert [one["id"] for one in json.loads(await place.run(DET, "run", "list", "--json"))] == [run]
+    for words in (("run", "list"), ("alert", "list")):
+        assert run in await place.run(DET, *words, COLUMNS="80"), "lists name it alike, to be pasted"
     assert "loss=0.02" in await place.run(DET, "run", "list", "--project", "digits", COLUMNS="200")
     shown = await place.run(DET, "run", "describe", "baseline")
     for text in ("FINISHED", "net.depth", "alice/Uncategorized/digits", "0.98"):

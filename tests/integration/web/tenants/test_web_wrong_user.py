@@ -337,4 +337,4 @@ def test_a_task_gets_at_no_checkpoint_of_another_user(cluster: Cluster, ben: htt
         ben.post(f"api/v1/tasks/{task}/kill")
     assert {name: reply for name, reply in found.items() if reply[0] not in {403, 404, 409}} == {}
     assert [name for name, (_, text) in found.items() if MARK in text] == []
-    assert len(found) == 3
+    assert len(found) == 4

@@ -17,7 +17,8 @@ from click.testing import Result
 
 from detlab.cli.root import det as root
 from detlab.schemas.jobwire import JobView
-from detlab.schemas.wire import BestView, SeriesView, TrialState
+from detlab.schemas.wire import BestView, SeriesView, SummaryView, TrialState
+from detlab.schemas.wire.governance.evidence import DepthView, LearningView
 from testbed.fake_master.api import FakeMaster
 
 Det = Callable[..., Result]
@@ -141,6 +142,25 @@ def test_a_trial_is_described_with_its_metrics(master: FakeMaster, det: Det) -> 
         ("loss", "0.25"),
     ]
     assert det("t", "describe", 1, "--metrics-summary").exit_code == 0
+
+
+def test_a_governed_trial_is_described_with_what_each_source_gave_to_each_layer(master: FakeMaster, det: Det) -> None:
+    master.add_experiment()
+    master.add_trial(1, summary={"validation": {"gov/coverage": SummaryView(count=1, last=1.0)}})
+    depth = DepthView(steps_completed=6, layers=["body", "\x1b[1mhead"], shares=[[0.4, 0.6], [0.0, 1.0]])
+    seen = LearningView(trial_id=1, sources=["trusted", "web"], share={"trusted": 0.75, "web": 0.25}, depth=depth)
+    master.answers["trials/1/governance"] = seen.model_dump(mode="json")
+    lines = [line.split() for line in det("t", "describe", 1).stdout.splitlines()]
+    assert ["layer", "trusted", "web"] in lines
+    assert ["body", "40.0", "%", "0"] in lines
+    assert any(line[-4:] == ["60.0", "%", "100.0", "%"] and "\x1b" not in "".join(line) for line in lines)
+    assert ["Samples:", "trusted", "75.0", "%,", "web", "25.0", "%"] in lines
+    told = json.loads(det("t", "describe", 1, "--json").stdout)["governance"]
+    assert told == seen.model_dump(mode="json")
+    master.answers["trials/1/governance"] = LearningView(trial_id=1).model_dump(mode="json")
+    assert "gave" not in det("t", "describe", 1).stdout
+    master.add_trial(1)
+    assert "governance" not in json.loads(det("t", "describe", 2, "--json").stdout)
 
 
 def test_logs_take_determineds_names_of_filters(master: FakeMaster, det: Det) -> None:

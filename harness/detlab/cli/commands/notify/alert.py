@@ -74,7 +74,7 @@ def list_command(invocation: Invocation, unread: bool, all_channels: bool, limit
         )
         for one in found
     ]
-    table(("ID", "New", "At", "Level", "Title", "Text", "Of"), rows)
+    table(("ID", "New", "At", "Level", "Title", "Text", "Of"), rows, spare=("Level", "New"))
 
 
 @alert.command()

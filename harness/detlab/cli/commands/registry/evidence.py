@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from detlab.cli.commands.registry.keying import given_keys, listed_key, public_bytes
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.printing import moment, say, say_json, table
 from detlab.client.operations.governance import evidence as operations
 from detlab.errors import DetlabError
+from detlab.governance.levels import AUDIT, level_lines, named_with_level
 from detlab.visible import visible
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--key",
     metavar="HEX",
-    help="Check the signature here, too, with this public key that you trust; repeatable.",
+    help="Check the signature here, too, with this public key that you trust, or the one with this id; repeatable.",
     multiple=True,
 )
 @click.option(
@@ -41,7 +43,8 @@ def verify(invocation: Invocation, uuid: str, key: tuple[str, ...], profile: str
     or if a source that has trained it is withdrawn.
 
     The cluster checks with its own keys. With --key the signature is also checked here, with a key that you have from
-    elsewhere; that needs the package cryptography. With --profile weights that were cast, exported or converted are
+    elsewhere: its public key or its id, all 64 digits, as det governance keys prints both. That needs the package
+    cryptography. With --profile weights that were cast, exported or converted are
     compared by what they make of the probe that the checkpoint keeps, which detlab.pytorch.load_probe reads.
 
     \b
@@ -50,10 +53,11 @@ def verify(invocation: Invocation, uuid: str, key: tuple[str, ...], profile: str
       det governance verify 3f2a… --key 9c81…
       det governance verify 3f2a… --profile profile.json
     """
+    trusted = given_keys(key)
     found = invocation.client.session.run(operations.evidence(uuid))
     problems = [f"{one.code}: {one.message}" for one in [*found.problems, *found.withdrawn]]
-    if key:
-        problems += signed_by(found, key)
+    if trusted:
+        problems += signed_by(found, trusted)
     compared = None
     if profile is not None:
         compared, off = compared_with(found, profile)
@@ -72,9 +76,13 @@ def verify(invocation: Invocation, uuid: str, key: tuple[str, ...], profile: str
             "step": said.get("step"),
             "policy": said.get("policy_hash"),
             "matrix": said.get("s_hash"),
-            "learnt from": _names(found.learnt_from),
-            **_levels(said.get("segment") or {}),
+            "learnt from": ", ".join(named_with_level(one, found.levels.get(one, "")) for one in found.learnt_from)
+            or "nothing",
+            **level_lines(found.levels.values()),
+            **_spent(said.get("segment") or {}),
         }
+        if said.get("enforce") == "audit":
+            facts["not enforced"] = AUDIT
         if seen := set(said.get("taint") or {}) - set(found.learnt_from):
             facts["seen, but closed to all layers"] = _names(seen)
         if compared is not None:
@@ -121,16 +129,16 @@ def compared_with(found: EvidenceView, name: str) -> tuple[str, list[Refusal]]:
     return f"outputs within {apart:.2g} of what was signed ({recorded.rtol:g} is allowed), {layers}", []
 
 
-def _levels(segment: Mapping[str, Any]) -> dict[str, str]:
-    """Return the level of a segment, and what it has spent at the level `dp`."""
-    facts = {"level": str(segment.get("level", ""))}
+def _spent(segment: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a segment has spent at the level `dp`."""
     spent = segment.get("privacy")
-    if isinstance(spent, Mapping):
-        facts["privacy"] = (
-            f"epsilon {float(spent.get('epsilon', 0)):.4g} of {spent.get('target_epsilon')} spent at delta"
-            f" {spent.get('delta')}, for each record, by this trial alone"
-        )
-    return facts
+    if not isinstance(spent, Mapping):
+        return {}
+    said = (
+        f"epsilon {float(spent.get('epsilon', 0)):.4g} of {spent.get('target_epsilon')} spent at delta"
+        f" {spent.get('delta')}, for each record, by this trial alone"
+    )
+    return {"privacy": said}
 
 
 def _names(sources: Iterable[str]) -> str:
@@ -138,12 +146,21 @@ def _names(sources: Iterable[str]) -> str:
 
 
 def signed_by(found: EvidenceView, keys: Sequence[str]) -> list[str]:
-    """Return what is wrong with a signature by the keys that somebody trusts, given in hex."""
+    """Return what is wrong with a signature by the keys that somebody trusts.
+
+    Args:
+        found: The evidence.
+        keys: 64 digits each, from `given_keys`: public keys, or ids of them.
+    """
     from detlab.governance.evidence import PublicKey, ed25519_check, key_id, opened
 
+    raw = [public_bytes(one, found.keys) for one in keys]
+    trusted = {key_id(one): PublicKey(key_id(one), one) for one in raw}
+    named = _named_key(found)
+    if named not in trusted:
+        by = f"with the key {visible(named[:16])}…" if named else "by nobody"
+        return [f"SIG: it is signed {by}, which is none of those that --key names, neither by its id nor by itself"]
     try:
-        raw = [bytes.fromhex(one) for one in keys]
-        trusted = {key_id(one): PublicKey(key_id(one), one) for one in raw}
         said = opened(found.envelope, trusted, ed25519_check)
     except ImportError as error:
         raise DetlabError(f"{error.name} is not installed here", hint="pip install cryptography") from error
@@ -155,6 +172,13 @@ def signed_by(found: EvidenceView, keys: Sequence[str]) -> list[str]:
     return []
 
 
+def _named_key(found: EvidenceView) -> str:
+    """Return the id that an envelope names, whoever has signed it; empty: it cannot be read."""
+    signatures = found.envelope.get("signatures")
+    first = signatures[0] if isinstance(signatures, list) and signatures else None
+    return str(first.get("keyid", "")) if isinstance(first, dict) else ""
+
+
 @click.command(short_help="Say which source has trained which layers, and when.")
 @click.argument("uuid", metavar="UUID")
 @click.option("--source", metavar="NAME", help="Only this source.")
@@ -162,13 +186,14 @@ def signed_by(found: EvidenceView, keys: Sequence[str]) -> list[str]:
 @json_option
 @pass_invocation
 def who(invocation: Invocation, uuid: str, source: str | None, layer: str | None) -> None:
-    """Say which source has trained which layers of a checkpoint, and in which batches.
+    """Say which source has trained which layers of a checkpoint, in which batches and at which level.
 
     \b
     Examples:
       det governance who 3f2a… --source web
       det governance who 3f2a… --layer blocks.0
     """
+    from detlab.governance.ledger import joined
     from detlab.governance.ledger import who as touched
 
     found = invocation.client.session.run(operations.learnt_from(uuid))
@@ -177,18 +202,26 @@ def who(invocation: Invocation, uuid: str, source: str | None, layer: str | None
         say_json([dataclasses.asdict(one) for one in touches])
         return
     rows = [
-        [one.source or "(none)", f"{one.first}-{one.last}", str(one.samples), ", ".join(one.layers)] for one in touches
+        [one.source or "(none)", f"{one.first}-{one.last}", str(one.samples), one.level, ", ".join(one.layers)]
+        for one in joined(touches)
     ]
-    table(["source", "batches", "samples", "layers"], rows)
-    if said := _levels(found.segments[-1].body if found.segments else {}).get("privacy"):
-        say(f"level dp: {visible(said)}")
+    table(["source", "batches", "samples", "level", "layers"], rows)
+    facts = level_lines(one.level for one in touches)
+    if facts.keys() & {"dp"}:
+        facts |= _spent(found.segments[-1].body)
+    for name, value in facts.items():
+        say(f"{name}: {visible(value)}")
     if found.unknown is not None:
         say(f"It began with a checkpoint of trial {found.unknown}, whose ledger you cannot read.")
 
 
 @click.command(short_help="List the keys that sign evidence, or change them.")
 @click.option("--rotate", is_flag=True, help="Sign with a new key from now on (administrators).")
-@click.option("--revoke", metavar="ID", help="Declare that nothing which this key has signed holds (administrators).")
+@click.option(
+    "--revoke",
+    metavar="KEY",
+    help="Declare that nothing which this key has signed holds (administrators): its id, or how that begins.",
+)
 @click.option("--reason", default="", help="Why, for the audit log.")
 @json_option
 @pass_invocation
@@ -201,8 +234,10 @@ def keys(invocation: Invocation, rotate: bool, revoke: str | None, reason: str) 
       det governance keys --rotate
     """
     if rotate and revoke:
-        raise click.UsageError("give either --rotate or --revoke ID")
+        raise click.UsageError("give either --rotate or --revoke KEY")
     run = invocation.client.session.run
+    if revoke is not None:
+        revoke = listed_key(revoke, run(operations.keys()).items)
     found = run(operations.rotate() if rotate else operations.revoke(revoke, reason) if revoke else operations.keys())
     if invocation.as_json:
         say_json(found.model_dump(mode="json"))

@@ -204,7 +204,8 @@ def _table_of_versions(found: Sequence[VersionView], columns: Sequence[_Column],
 
 def _source(source: SourceSummary) -> str:
     closed = "" if source.reached else ", seen, but closed to all layers"
-    return f"{source.name}: {source.samples} samples, {source.license}{closed}"
+    level = f", {source.level}" if source.level else ""
+    return f"{source.name}: {source.samples} samples, {source.license}{level}{closed}"
 
 
 def print_version(view: VersionView) -> None:

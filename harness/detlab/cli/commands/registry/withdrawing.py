@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from detlab.cli.commands.projects.options import workspace_option
+from detlab.cli.commands.registry.keying import manifest_of
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.printing import clean, moment, note, say, table
 from detlab.client.operations.governance import evidence as operations
@@ -37,8 +38,10 @@ def withdraw(
       det governance withdraw web --manifest sha256:77… --reason "a takedown request"
       det governance withdraw partner --undo --reason "the contract was renewed"
     """
+    run = invocation.client.session.run
     act = operations.restore_source if undo else operations.withdraw_source
-    found = invocation.client.session.run(act(source, reason, manifest, workspace or ""))
+    named = manifest_of(manifest, run(operations.withdrawn_sources()).items if undo and manifest else ())
+    found = run(act(source, reason, named, workspace or ""))
     if invocation.answered(found):
         return
     if undo:

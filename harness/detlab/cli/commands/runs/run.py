@@ -66,13 +66,13 @@ def list_command(
         return
     rows = [
         (
-            *(one.key or one.id, one.name, one.status, _place(one), one.group, one.job_type, one.owner),
-            *(moment(one.started_at), duration(_seconds(one)), _metrics(one)),
+            *(one.id, one.name, one.status, _place(one), one.group, one.job_type, one.owner),
+            *(one.key if one.key != one.name else "", moment(one.started_at), duration(_seconds(one)), _metrics(one)),
         )
         for one in found
     ]
-    columns = ("ID", "Name", "Status", "Project", "Group", "Type", "Owner", "Started", "Took", "Metrics")
-    table(columns, rows, spare=("Type", "Owner", "Group", "Project"))
+    columns = ("ID", "Name", "Status", "Project", "Group", "Type", "Owner", "Called", "Started", "Took", "Metrics")
+    table(columns, rows, spare=("Type", "Owner", "Group", "Called", "Project", "Took", "Started"))
 
 
 @run.command()

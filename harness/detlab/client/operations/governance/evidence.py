@@ -11,6 +11,7 @@ from detlab.errors import DetlabError, NotFound
 from detlab.governance.ledger import TRANSITION, LedgerEntry, MatrixRecord, lineage
 from detlab.schemas.wire.governance.evidence import (
     EvidenceView,
+    LearningView,
     LedgerEntryView,
     LedgerPage,
     MatrixView,
@@ -57,6 +58,11 @@ def ledger(trial_id: int) -> Flow[list[LedgerEntryView]]:
         found += page.items
         after = page.after
     return found
+
+
+def learning(trial_id: int) -> Flow[LearningView]:
+    """Fetch what each source may train in a trial, and what it gave so far."""
+    return one(Call("GET", f"trials/{int(trial_id)}/governance", parse=model(LearningView)))
 
 
 def learnt_from(uuid: str) -> Flow[LearntFrom]:

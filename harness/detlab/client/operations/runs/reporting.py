@@ -16,7 +16,7 @@ from detlab.client.transport.calls import Flow
 from detlab.client.transport.discovery import is_loopback
 from detlab.errors import ConfigError, NotFound, Problem
 from detlab.reports.facts import MOST_THINGS, ReportedExperiment, ReportedRun, ReportFacts, ReportImage
-from detlab.reports.figures import MOST_PANELS, MOST_POINTS, MOST_TRIALS
+from detlab.reports.figures import MOST_PANELS, MOST_POINTS, MOST_TRIALS, drawn_metrics
 from detlab.reports.judged_trials import MOST_JUDGED
 from detlab.reports.things import PICTURES
 from detlab.schemas.wire import CheckpointView, ClusterView, CurvesView, ExperimentView
@@ -194,7 +194,7 @@ def _together(named: Sequence[T], listed: Sequence[T], limit: int) -> tuple[list
 
 def _experiment(experiment_id: int, versions: Sequence[VersionView], room: _Room) -> Flow[ReportedExperiment]:
     view = yield from operations.experiment(experiment_id)
-    which = curves_wanted(view.metric, group="validation", max_trials=MOST_TRIALS, max_points=MOST_POINTS)
+    which = curves_wanted(*drawn_metrics(view), group="validation", max_trials=MOST_TRIALS, max_points=MOST_POINTS)
     curves = yield from operations.curves(experiment_id, **which)
     of_it = [one for one in versions if one.lineage.experiment_id == experiment_id]
     results = yield from _results(view)

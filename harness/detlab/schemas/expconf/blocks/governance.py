@@ -52,6 +52,7 @@ def _date(value: object) -> datetime.date:
 
 SourceName = Annotated[FilledText, AfterValidator(_source_name)]
 Digest = Annotated[FilledText, AfterValidator(_digest)]
+Share = Annotated[NonNegativeNumber, Field(le=1)]
 Day = Annotated[datetime.date, BeforeValidator(_date)]
 
 
@@ -143,7 +144,8 @@ class ProfileConfig(Block):
     """Profiles of weights, by which a model is recognised after a conversion or a cast.
 
     The first samples of the first validation are kept in each checkpoint, as a frozen probe. What the model makes of
-    them is signed with the checkpoint, and compared before training goes on from it.
+    them is signed with the checkpoint, and compared before training goes on from it; validations report the part of it
+    that is of layers.
     """
 
     samples: Annotated[int, Field(ge=2, le=256)] = Field(
@@ -158,7 +160,7 @@ class ProfileConfig(Block):
 class GovernanceConfig(Block):
     """A policy: which source of samples may train which parameters, and what is measured of it. Only in detlab."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"canaries", "dp", "profile"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"canaries", "dp", "profile", "targets"})
 
     version: Literal[1] = Field(1, description="Of this block.")
     enforce: Literal["strict", "audit"] = Field(
@@ -206,8 +208,15 @@ class GovernanceConfig(Block):
     profile: ProfileConfig | None = Field(
         None, description="Record a profile of the weights with each checkpoint; it keeps some validation data in them."
     )
+    targets: dict[SourceName, dict[FilledText, Share]] | None = Field(
+        None,
+        description="For sources by name: how what they give should be divided among layers, as shares with the sum 1"
+        " by expressions or @ and names of `depth`; layers that are not named should get nothing. `gov/conformance`"
+        " tells how near it comes.",
+    )
     constraints: dict[str, ConstraintConfig] = Field(
         {},
-        description="Bounds of `provenance_coverage` and `leak_mass`, which end a trial, and with canaries of"
-        " `memorization_auc_lcb` and `extraction_lcb`, which also rank the trials of a search.",
+        description="Bounds of `provenance_coverage` and `leak_mass`, which end a trial, with canaries of"
+        " `memorization_auc_lcb` and `extraction_lcb`, and with targets of `depth_conformance`, which stop a trial and"
+        " also rank those of a search.",
     )

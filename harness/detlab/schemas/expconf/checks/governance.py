@@ -10,13 +10,20 @@ from detlab.schemas.expconf.blocks.governance import ANY_SOURCE, MACRO
 from detlab.schemas.expconf.canary_bounds import smallest_shown
 from detlab.schemas.expconf.checks.search_spaces import finite_number
 from detlab.schemas.expconf.checks.suggestions import closest
+from detlab.schemas.expconf.raw.paths import render
 from detlab.schemas.patterns import BadPattern, check_pattern
 
 MOST_SOURCES = 100
 MOST_RULES = 500
 MOST_PATTERN_CHARS = 500
-RANKED = {"memorization_auc_lcb": "gov/canary_auc_lcb", "extraction_lcb": "gov/extraction_lcb"}
-"""Constraints that canaries measure, and the metrics that searches keep them by."""
+CLOSE = 1e-6
+"""How far the sum of shares may be off."""
+RANKED = {
+    "memorization_auc_lcb": ("canaries", "gov/canary_auc_lcb", "max"),
+    "extraction_lcb": ("canaries", "gov/extraction_lcb", "max"),
+    "depth_conformance": ("targets", "gov/conformance", "min"),
+}
+"""Constraints that searches keep: the key of the block that has them measured, the metric, and the bound."""
 MEASURED = ("provenance_coverage", "leak_mass", *RANKED)
 """Constraints that the trainer measures."""
 _WHERE = "governance"
@@ -40,6 +47,7 @@ def policy(raw: dict[str, Any]) -> Iterator[Problem]:
     yield from _sources(block, names)
     yield from _depth(block)
     yield from _rules(block, names)
+    yield from _targets(block, names)
     yield from _constraints(block)
     yield from _canaries(block, names)
     yield from _private(raw, block)
@@ -100,13 +108,7 @@ def _rules(block: dict[str, Any], names: list[Any]) -> Iterator[Problem]:
         source, layers = rule.get("source"), rule.get("layers")
         if isinstance(source, str) and source != ANY_SOURCE and source not in names:
             yield _unknown(f"{path}.source", source, names)
-        if isinstance(layers, str) and layers.startswith(MACRO):
-            if layers[1:] not in macros:
-                near = closest(layers[1:], macros)
-                hint = f"did you mean `@{near}`?" if near else "declare it in governance.depth"
-                yield Problem(f"{path}.layers", f"no depth is called {layers[1:]!r}", hint)
-        else:
-            yield from _pattern(f"{path}.layers", layers)
+        yield from _layers(f"{path}.layers", layers, macros)
         if "isolated" in (rule.get("level"), block.get("level")) and block.get("clip") == "global":
             message = "clips the gradients of all sources together, which couples them: `isolated` needs per_group"
             yield Problem(f"{_WHERE}.clip", message, "leave `clip` out")
@@ -114,6 +116,57 @@ def _rules(block: dict[str, Any], names: list[Any]) -> Iterator[Problem]:
     if block.get("rules") in (None, []) and block.get("default") != "allow":
         message = "are missing, and the default denies: no source may train anything"
         yield Problem(f"{_WHERE}.rules", message, 'begin with {source: "*", layers: ".*", scale: 1.0}')
+
+
+def _layers(path: str, layers: object, macros: list[Any]) -> Iterator[Problem]:
+    if not (isinstance(layers, str) and layers.startswith(MACRO)):
+        yield from _pattern(path, layers)
+    elif layers[1:] not in macros:
+        near = closest(layers[1:], macros)
+        hint = f"did you mean `@{near}`?" if near else "declare it in governance.depth"
+        yield Problem(path, f"no depth is called {layers[1:]!r}", hint)
+
+
+def _targets(block: dict[str, Any], names: list[Any]) -> Iterator[Problem]:
+    """Require of each target a source and layers that there are, shares with the sum 1, and none for what is closed."""
+    targets, where = block.get("targets"), f"{_WHERE}.targets"
+    if not isinstance(targets, dict):
+        return
+    if not targets:
+        yield Problem(where, "names no source", "leave it out, or write SOURCE: {LAYERS: SHARE}")
+    elif block.get("level") == "dp":
+        message = "cannot be measured at the level dp: nobody sees what a source gives to a layer"
+        yield Problem(where, message, "leave it out")
+    depth = block.get("depth")
+    macros = list(depth) if isinstance(depth, dict) else []
+    for source, own in targets.items():
+        path = render((*where.split("."), str(source)))
+        if isinstance(source, str) and source not in names:
+            yield _unknown(path, source, names)
+        if not isinstance(own, dict):
+            continue
+        for layers, share in own.items():
+            at = render((*where.split("."), str(source), str(layers)))
+            yield from _layers(at, layers, macros)
+            if finite_number(share) and _closed(block, source, layers):
+                message = f"is {share}, and the rules close these layers to {source!r}"
+                yield Problem(at, message, "open them, or write 0")
+        shares = [finite_number(share) for share in own.values()]
+        numbers = [one for one in shares if one is not None]
+        if len(numbers) == len(shares) and abs(sum(numbers) - 1) > CLOSE:
+            yield Problem(path, f"has shares with the sum {sum(numbers):g}", "they must add up to 1")
+
+
+def _closed(block: dict[str, Any], source: Any, layers: Any) -> bool:
+    """Return whether the text alone shows that a source may train none of some layers; a model may show more."""
+    for _, rule in reversed(_mappings(block, "rules")):
+        if rule.get("source") not in (ANY_SOURCE, source):
+            continue
+        if finite_number(rule.get("scale")) != 0:
+            return False
+        if rule.get("layers") in (layers, ".*"):
+            return True
+    return False
 
 
 def _private(raw: dict[str, Any], block: dict[str, Any]) -> Iterator[Problem]:
@@ -168,14 +221,21 @@ def _constraints(block: dict[str, Any]) -> Iterator[Problem]:
         elif isinstance(bounds, dict) and bounds.get("min") is None and bounds.get("max") is None:
             yield Problem(path, "has no bound", "set `min`, `max` or both")
         elif name in RANKED:
-            yield from _ranked(block, path, bounds)
+            yield from _ranked(block, name, bounds)
 
 
-def _ranked(block: dict[str, Any], path: str, bounds: Any) -> Iterator[Problem]:
-    if not isinstance(block.get("canaries"), dict):
-        yield Problem(path, "is measured by canaries, and there are none", "add `canaries: {sources: NAME}`")
-    if isinstance(bounds, dict) and bounds.get("min") is not None:
-        yield Problem(f"{path}.min", "asks for memorisation", "set `max`")
+def _ranked(block: dict[str, Any], name: str, bounds: Any) -> Iterator[Problem]:
+    path, (by, _, side) = f"{_WHERE}.constraints.{name}", RANKED[name]
+    if not isinstance(block.get(by), dict):
+        example = "{sources: NAME}" if by == "canaries" else "{SOURCE: {LAYERS: SHARE}}"
+        yield Problem(path, f"is measured by {by}, and there are none", f"add `{by}: {example}`")
+    wrong = "min" if side == "max" else "max"
+    if isinstance(bounds, dict) and bounds.get(wrong) is not None:
+        what = "memorisation" if by == "canaries" else "layers that miss their target"
+        yield Problem(f"{path}.{wrong}", f"asks for {what}", f"set `{side}`")
+    least = finite_number(bounds.get("min")) if isinstance(bounds, dict) and side == "min" else None
+    if least is not None and not 0 < least <= 1:
+        yield Problem(f"{path}.min", f"must be above 0 and 1 at most, not {least:g}", "such as 0.8")
 
 
 def _canaries(block: dict[str, Any], names: list[Any]) -> Iterator[Problem]:
@@ -224,10 +284,10 @@ def _contradicted(raw: dict[str, Any], block: dict[str, Any]) -> Iterator[Proble
     own = searcher.get("constraints") if isinstance(searcher, dict) else None
     if not isinstance(own, dict) or not isinstance(constraints, dict):
         return
-    for name, metric in RANKED.items():
+    for name, (_, metric, side) in RANKED.items():
         asked, said = constraints.get(name), own.get(metric)
         if isinstance(asked, dict) and isinstance(said, dict):
-            high = finite_number(asked.get("max"))
-            if said.get("min") is not None or finite_number(said.get("max")) != high:
+            other, bound = "min" if side == "max" else "max", finite_number(asked.get(side))
+            if said.get(other) is not None or finite_number(said.get(side)) != bound:
                 message = f"differs from governance.constraints.{name}"
                 yield Problem(f"searcher.constraints.{metric}", message, "leave it out: the policy's counts")

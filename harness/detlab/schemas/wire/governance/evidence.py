@@ -84,6 +84,7 @@ class GovernedSegment(Wire):
     """Digest of which sample is from which source; empty: not known."""
     world_size: int = Field(1, ge=1, le=2**20)
     level: str = Field("direct", max_length=20)
+    """The policy's; rules may raise it for some sources, so that each has its own."""
     canaries: str = Field("", max_length=71)
     """Commitment to which canaries are trained on, drawn before the first batch; empty: there are none."""
     versions: dict[Name, Name] = Field({}, max_length=20)
@@ -170,11 +171,55 @@ class EvidenceView(Wire):
     """What it says, decoded."""
     learnt_from: list[str] = []
     """Sources of its taint that could change a parameter; others of it were seen, and are closed to all layers."""
+    levels: dict[str, str] = {}
+    """The level of each of them: `direct`, `isolated`, `dp`, or `unknown` where a matrix is not recorded."""
     keys: list[SigningKeyView] = []
     problems: list[RefusalView] = []
     """What is wrong with signature, manifest and ledger by the master's own look; empty: nothing."""
     withdrawn: list[RefusalView] = []
     """Sources that have trained it, and are withdrawn now."""
+
+
+class MatrixGroup(Wire):
+    """Neighbouring parameters of S with the same factors."""
+
+    label: str
+    """Their name, or what their names begin with."""
+    count: int = 1
+    scales: list[float]
+    """By source, in the order of `LearningView.sources`."""
+    levels: list[str]
+    """Likewise."""
+
+
+class DepthView(Wire):
+    """D: what each source gave to each layer so far, as the trial measured it."""
+
+    steps_completed: int = 0
+    layers: list[str] = []
+    shares: list[list[float]] = []
+    """By source, then by layer: a source's numbers have the sum 1, or 0 if it gave nothing yet."""
+    left_out: int = 0
+    """Further layers, which gave the least."""
+
+
+class LearningView(Wire):
+    """What each source may train in a trial, and what it gave so far."""
+
+    trial_id: int = 0
+    s_hash: str = ""
+    """Empty: the trial has not recorded its matrix yet."""
+    sources: list[str] = []
+    groups: list[MatrixGroup] = []
+    """The columns of S."""
+    left_out: int = 0
+    """Further groups of a large model."""
+    share: dict[str, float] = {}
+    """Of the samples trained on, by source, as the trial measured it."""
+    depth: DepthView | None = None
+    """None: nothing was measured yet, or the matrix is too large to be reported."""
+    refusals: list[RefusalView] = []
+    """Why the newest attempt could not begin."""
 
 
 class LedgerEntryView(Wire):
@@ -217,6 +262,8 @@ class SourceSummary(Wire):
     """Since the weights were new, with those of trials before."""
     reached: bool = True
     """Whether they could change a parameter; else the source was closed to all layers."""
+    level: str = ""
+    """What is promised of it: `direct`, `isolated`, `dp` or `unknown`; empty: it was closed, or not recorded."""
 
 
 class EvidenceSummary(Wire):
@@ -225,12 +272,13 @@ class EvidenceSummary(Wire):
     key_id: str = ""
     policy_hash: str = ""
     s_hash: str = ""
-    level: str = ""
+    enforce: str = ""
+    """`strict`; or `audit`, at which violations are told and no level is promised."""
     ledger_index: int = 0
     ledger_hash: str = ""
     sources: list[SourceSummary] = []
     privacy: PrivacySpent | None = None
-    """At the level `dp`; None at another one."""
+    """What a training at the level `dp` has spent; None at others. Levels are of sources: see there."""
 
 
 class WithdrawnSourceView(Wire):

@@ -154,7 +154,7 @@ def _problems(
     found = parts.checked(invariant, workload=workload)
     if expconf.errors_of(found):
         return [Problem(_inside(one.path), one.message, one.hint, one.level) for one in found]
-    found += pool_problem(unit.settings, invariant)
+    found += [*pool_problem(unit.settings, invariant), *parts.not_of_all_kinds(invariant)]
     limits = ConfigRule("it", max_slots=constraints.resources.max_slots, priority_limit=constraints.priority_limit)
     found += _against(invariant, limits, "of the same policy")
     return [Problem(_inside(one.path), one.message, one.hint, one.level) for one in found]

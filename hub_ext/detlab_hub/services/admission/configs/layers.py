@@ -6,7 +6,7 @@ A config's own values come first, then those of each layer in this order; config
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -30,6 +30,8 @@ from detlab_hub.store.tables import CLUSTER, TemplateRow, WorkspaceRow
 
 MOST_DEEP = 16
 """Templates that stand on one another."""
+_ANEW, _ANEW_OF_ENVIRONMENT = ("checkpoint_storage",), ("registry_auth",)
+"""Blocks of a default template that have credentials, which views mask, so that a fork has them from the template."""
 _NOT_FOR_TASKS = frozenset({"checkpoint_storage", *container_defaults.NOT_FOR_TASKS})
 
 
@@ -116,7 +118,14 @@ class LaidConfig:
 
 
 def layers_for(
-    s: Session, caller: Caller, raw: Any, settings: Settings, workload: str, template: str | None
+    s: Session,
+    caller: Caller,
+    raw: Any,
+    settings: Settings,
+    workload: str,
+    template: str | None,
+    *,
+    forked: bool = False,
 ) -> ConfigLayers:
     """Load what a config of the caller's is laid between.
 
@@ -129,6 +138,7 @@ def layers_for(
         settings: Of the master.
         workload: `experiment` or `tasks`.
         template: A template as people name it; None: the default one of the workspace; empty: none.
+        forked: Whether it began as the config of an earlier experiment, which a default template was laid under.
 
     Raises:
         NotFound: There is no such template for the caller.
@@ -141,7 +151,8 @@ def layers_for(
     elif template is None and place is not None and workload == EXPERIMENT:
         name = defaults_of(place).template
         row = templates.named(s, place.id, name) if name else None
-        layers += [] if row is None else layers_of(s, row)
+        found = [] if row is None else layers_of(s, row)
+        layers += [_for_fork(one) for one in found] if forked else found
     if place is not None:
         defaults = defaults_of(place)
         named = (
@@ -153,6 +164,18 @@ def layers_for(
         ]
     rules = rules_for(s, None if place is None else place.id, workload)
     return ConfigLayers(settings, rules, tuple(layer for layer in layers if layer.part))
+
+
+def _for_fork(layer: ConfigLayer) -> ConfigLayer:
+    """Return what a default template gives to a fork: credentials anew, and nothing that the earlier one ran without.
+
+    A fork may leave out what equals the defaults (`%det_fork` does), which it means as the earlier one had it.
+    """
+    part = {key: layer.part[key] for key in (*_ANEW, "environment") if key in layer.part}
+    if "environment" in part:
+        environment = part.pop("environment") or {}
+        part |= {"environment": {key: environment[key] for key in _ANEW_OF_ENVIRONMENT if key in environment}}
+    return replace(layer, part={key: block for key, block in part.items() if block})
 
 
 def _workspace(s: Session, caller: Caller, raw: Any) -> WorkspaceRow | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from detlab.errors import ConfigError, Problem
 from detlab.schemas import expconf, taskconf
+from detlab.schemas.expconf.blocks import searchers, storage
 from detlab.schemas.expconf.raw import structure
 from detlab.schemas.expconf.raw.paths import Path, render
 from detlab.schemas.expconf.raw.secret_keys import MASK
@@ -80,6 +81,43 @@ def beyond_admins(part: Mapping[str, Any]) -> list[str]:
     if isinstance(resources, Mapping) and resources.get(_NOT_ADMINS[1]):
         found.append(".".join(_NOT_ADMINS))
     return sorted(found)
+
+
+# --- blocks of which there are several kinds
+
+KINDS: Mapping[str, tuple[str, Mapping[str, type[Any]]]] = {
+    "searcher": ("name", searchers.MEMBERS),
+    "checkpoint_storage": ("type", storage.TYPES),
+}
+"""The key that says which kind a block is, and the kinds by name."""
+
+
+def for_kinds(part: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of a part what a config's search method and type of storage have, unless it says itself which."""
+    made = dict(part)
+    for block, (key, kinds) in KINDS.items():
+        said, kind = made.get(block), at(config, (block, key))
+        model = kinds.get(kind) if isinstance(kind, str) else None
+        if not isinstance(said, Mapping) or said.get(key) is not None or model is None:
+            continue
+        if model.model_config.get("extra") != "allow":
+            made[block] = {name: value for name, value in said.items() if name in model.model_fields}
+        if not made[block]:
+            del made[block]
+    return made
+
+
+def not_of_all_kinds(part: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield warnings of keys that only some search methods or types of storage have, where it is open which."""
+    for block, (key, kinds) in KINDS.items():
+        said = part.get(block)
+        if not isinstance(said, Mapping) or said.get(key) is not None:
+            continue
+        for name in said:
+            lacking = [kind for kind, model in kinds.items() if name not in model.model_fields]
+            if lacking:
+                why = f"holds for what has such a key, and not for {', '.join(lacking)}"
+                yield Problem(f"{block}.{name}", why, f"if nobody is to use these, set {block}.{key} too", "warning")
 
 
 # --- places in a config

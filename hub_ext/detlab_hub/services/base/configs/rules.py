@@ -21,7 +21,7 @@ from detlab.schemas.expconf.raw.paths import Path, render
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import GivenView
 from detlab_hub.services.base.configs.current import current_config, steered
-from detlab_hub.services.base.configs.parts import EXPERIMENT, TASKS, at, leaves, masked, put
+from detlab_hub.services.base.configs.parts import EXPERIMENT, KINDS, TASKS, at, for_kinds, leaves, masked, put
 from detlab_hub.store.queries import workspaces
 from detlab_hub.store.queries.configs import policies
 from detlab_hub.store.tables import CLUSTER, ConfigPolicyRow, ExperimentRow, TaskRow
@@ -59,13 +59,20 @@ class ConfigRules:
     # --- what is submitted
 
     def over(self, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[GivenView]]:
-        """Return a config with the invariants merged over it, and the values that these change."""
+        """Return a config with the invariants merged over it, and the values that these change.
+
+        What an invariant says of a search method or a type of storage without saying which is for those that have such
+        a key; which one it is, is known first.
+        """
         made, views = dict(config), dict[str, GivenView]()
-        for rule in reversed(self.rules):  # the cluster's comes last, and so over that of the workspace
-            if not rule.invariant:
+        kinds = list(self._kinds())
+        for rule, invariant in [*kinds, *((rule, rule.invariant) for rule in reversed(self.rules))]:
+            # The cluster's comes last, and so over that of the workspace.
+            fitting = for_kinds(invariant, made)
+            if not fitting:
                 continue
-            before, made = made, expconf.merge(rule.invariant, _less(made, rule.invariant))
-            for place, value in leaves(masked(rule.invariant)):
+            before, made = made, expconf.merge(fitting, _less(made, fitting))
+            for place, value in leaves(masked(fitting)):
                 if at(before, place) != at(made, place):
                     path = render(place)
                     views[path] = GivenView(path=path, value=value, source=f"config policy of {rule.of}")
@@ -141,16 +148,19 @@ class ConfigRules:
         found = dict(_first(self._fixed(), wanted))
         self._refuse([self._problem(rule, place, value) for place, (rule, value) in found.items()])
 
+    def fixes(self, path: str) -> bool:
+        """Whether an invariant sets this, such as `searcher.max_trials`."""
+        return any(_first(self._fixed(), [tuple(path.split("."))]))
+
     def hold(self, s: Session, row: ExperimentRow | TaskRow) -> None:
         """Check all of an experiment or a task that goes on, or comes to lie here; its open number of slots is limited.
 
-        What counts is how it is now: what was changed since it was submitted was perhaps changed elsewhere.
+        What counts is how it is now: what was changed since it was submitted was perhaps changed elsewhere. As at a
+        submit, invariants hold for trials that are evaluated by hand too, and limits do not: those have no slots.
 
         Raises:
             ConfigError: It does not keep to a policy.
         """
-        if row.config.get("unmanaged"):
-            return
         self.limit_open(row)
         config, places = current_config(row), [place for _, place, _ in self._fixed()]
         if isinstance(row, ExperimentRow) and any(place[0] in ("searcher", "hyperparameters") for place in places):
@@ -203,6 +213,13 @@ class ConfigRules:
             said = f"constraints.priority_limit: {rule.priority_limit}"
             why = f"is {asked}, and the config policy of {rule.of} says {said} (smaller comes first)"
             yield Problem("resources.priority", why, self._where(rule))
+
+    def _kinds(self) -> Iterator[tuple[ConfigRule, dict[str, Any]]]:
+        """Yield which search method and type of storage invariants set."""
+        for block, (key, _) in KINDS.items():
+            found = ((rule, at(rule.invariant, (block, key))) for rule in self.rules)
+            for rule, kind in [one for one in found if one[1] is not None][:1]:
+                yield rule, {block: {key: kind}}
 
     def _fixed(self) -> Iterator[tuple[ConfigRule, Path, Any]]:
         """Yield what invariants set, those that win first."""

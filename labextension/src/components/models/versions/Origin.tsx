@@ -12,9 +12,18 @@ import { nameText, visible } from '../../common/text';
 import { metricNames } from '../model';
 import { Values } from '../../view/Values';
 
+/** What each level of a source promises, and what not: as detlab.governance.levels says it. */
+const PROMISED: Record<string, string> = {
+  direct: 'its loss adds nothing to what is closed to it; not promised: that it has no influence there, since it changes what is open to it',
+  isolated: 'all but its own modules is the same whatever its samples hold; not promised: privacy, nor what its own modules memorise',
+  dp: 'each of its records is protected by epsilon and delta; not promised: people with several records, or several trials together',
+  unknown: 'a matrix under which it was trained on is not recorded; nothing is promised'
+};
+
 export function Origin({ version }: { version: VersionView }): ReactElement {
   const { lineage: l } = version;
   const searched = l.metric && l.metric in l.metrics ? `${nameText(l.metric, 60)} ${formatNumber(l.metrics[l.metric])} (${l.smaller_is_better ? 'less' : 'more'} is better)` : null;
+  const levels = Object.keys(PROMISED).filter(level => l.governed?.sources.some(source => source.level === level));
   const facts: [string, ReactNode][] = [
     ['Experiment', l.experiment_id !== null && <Go to={{ kind: 'experiment', id: l.experiment_id }}>{l.experiment_id}{l.experiment_name && <> · <bdi>{nameText(l.experiment_name, 120)}</bdi></>}</Go>],
     ['Trial', l.trial_id !== null && <><Go to={{ kind: 'trial', id: l.trial_id, experiment: l.experiment_id ?? undefined }}>{l.trial_id}</Go>{l.run !== null && <span className="det-soft">, attempt {l.run}</span>}</>],
@@ -26,11 +35,12 @@ export function Origin({ version }: { version: VersionView }): ReactElement {
     ['Checkpoint', <Digest key="c" text={version.checkpoint} what="the checkpoint's uuid" />],
     ['Manifest', version.manifest_digest && <Digest text={version.manifest_digest} what="the manifest's digest" />],
     ['Code', l.bundle_digest && <Digest text={l.bundle_digest} what="the code's digest" />],
-    ['Governed', l.governed && <>level <bdi>{nameText(l.governed.level, 20)}</bdi>, entry {l.governed.ledger_index} of the trial’s ledger <span className="det-soft">(check: <code>det governance verify {version.checkpoint.slice(0, 8)}</code>)</span></>],
+    ['Governed', l.governed && <>{l.governed.enforce === 'audit' && 'not enforced (audit): no level is promised; '}entry {l.governed.ledger_index} of the trial’s ledger <span className="det-soft">(check: <code>det governance verify {version.checkpoint.slice(0, 8)}</code>)</span></>],
     ['Privacy', l.governed?.privacy && <>epsilon {formatNumber(l.governed.privacy.epsilon)} at delta {formatNumber(l.governed.privacy.delta)} for each record <span className="det-soft">(what other trials have spent is not in it)</span></>],
     ['Trained on', l.governed && l.governed.sources.length > 0 && l.governed.sources.map(source => (
-      <span key={source.name} className="det-origin-parent"><bdi>{nameText(source.name, 60)}</bdi>: {plural(source.samples, 'sample')}{source.license && <span className="det-soft">, <bdi>{nameText(source.license, 60)}</bdi></span>}{!source.reached && <span className="det-soft"> (seen, but closed to all layers)</span>}</span>
+      <span key={source.name} className="det-origin-parent"><bdi>{nameText(source.name, 60)}</bdi>: {plural(source.samples, 'sample')}{source.license && <span className="det-soft">, <bdi>{nameText(source.license, 60)}</bdi></span>}{source.level && <>, level <bdi>{nameText(source.level, 20)}</bdi></>}{!source.reached && <span className="det-soft"> (seen, but closed to all layers)</span>}</span>
     ))],
+    ['Levels', levels.length > 0 && levels.map(level => <span key={level} className="det-origin-parent">{level}: <span className="det-soft">{PROMISED[level]}</span></span>)],
     ['Withdrawn', version.withdrawn.length > 0 && version.withdrawn.map(why => <span key={why} className="det-origin-parent"><bdi>{nameText(why, 600)}</bdi></span>)],
     ['Policy', l.governed && <Digest text={l.governed.policy_hash} what="the policy's hash" />],
     ['Started from', l.parents.length > 0 && l.parents.map(parent => <span key={parent} className="det-mono det-origin-parent">{nameText(parent, 60)}</span>)]
