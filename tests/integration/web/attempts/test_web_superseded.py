@@ -67,10 +67,12 @@ NOT_FOR_IT = {
     "GET task/collection",
     "POST task/collection",
     "GET task/checkpoint",
+    "GET task/checkpoints/{uuid}/files/{digest}",
     "GET task/storage-check",
     "GET task/storage-check/expected",
 }
-"""What only user tasks, searches, collections, or trials over several nodes may do: no attempt of this one."""
+"""What only user tasks, searches, collections, or trials over several nodes may do, and a file that there is not: no
+attempt of this one."""
 WRITTEN_ANYWAY = {"lease", "agents", "tokens", "meta", "usage"}
 """Tables that change while nobody does anything."""
 
