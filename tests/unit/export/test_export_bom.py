@@ -15,16 +15,7 @@ from detlab.export.bom import bill_of_materials
 from detlab.export.contents import Contents
 from detlab.schemas.wire.governance.evidence import EvidenceSummary, PrivacySpent, SourceSummary
 from detlab.schemas.wire.registry import Lineage, VersionView
-
-SPENT = {
-    "epsilon": 3.5,
-    "delta": 1e-5,
-    "target_epsilon": 8.0,
-    "max_grad_norm": 1.0,
-    "noise_multiplier": 0.8,
-    "sample_rate": 0.01,
-    "steps": 5,
-}
+from testbed.privacy import SPENT
 
 
 def valid(text: str) -> dict[str, Any]:

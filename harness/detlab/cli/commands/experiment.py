@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from detlab.cli.commands.download import check_metric, fetch_files, metric_options, where_it_is
 from detlab.cli.commands.experiment_create import create
-from detlab.cli.commands.experiment_edit import acting, archive, label_group, unarchive
+from detlab.cli.commands.experiment_edit import archive, label_group, unarchive
 from detlab.cli.commands.experiment_move import move
 from detlab.cli.commands.experiment_share import share
+from detlab.cli.commands.experiment_steering import steering
 from detlab.cli.commands.experiments.batches import IDS, act_on_many, chosen, many_options
 from detlab.cli.commands.experiments.forking import continue_command, fork, retry
 from detlab.cli.commands.finding.comparison import compare
@@ -84,7 +84,6 @@ from detlab.schemas.wire.searches import level_of
 
 COMMANDS = {"experiment": "Experiments: create, list, describe, logs, wait, …"}
 
-SHOWN_UNSAVED = 8
 _DIRECTIONS = click.Choice([order.value for order in OrderBy], case_sensitive=False)
 
 SHORT = {"ls": "list", "lt": "list-trials", "lc": "list-checkpoints", "unpause": "activate"}
@@ -607,39 +606,8 @@ def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> i
     return ended(item)
 
 
-def _pause(item: Experiment) -> None:
-    """Pause an experiment; name the trials whose work may be lost by that before it is."""
-    unsaved = item.unsaved_trials()
-    if unsaved:
-        named = ", ".join(str(trial.id) for trial in unsaved[:SHOWN_UNSAVED])
-        more = f" and {len(unsaved) - SHOWN_UNSAVED} more" if len(unsaved) > SHOWN_UNSAVED else ""
-        note(
-            f"warning: no checkpoint yet of trial {named}{more} of experiment {item.id}: code that saves none when"
-            " asked to leave begins anew"
-        )
-        if sys.stdin.isatty():
-            click.confirm(f"Pause experiment {item.id}?", abort=True, err=True)
-    item.pause()
-
-
-_STOPPING = {
-    ExperimentState.STOPPING_COMPLETED: "finishing",
-    ExperimentState.STOPPING_CANCELED: "canceling",
-    ExperimentState.STOPPING_KILLED: "being killed",
-    ExperimentState.STOPPING_ERROR: "failing",
-}
-
-
-def _steering(
-    name: Literal["pause", "activate", "cancel", "kill"], help_text: str, act: Callable[[Experiment], None]
-) -> None:
-    experiment.add_command(acting(name, help_text, act, lambda item: _STOPPING.get(item.state, item.state.value)))
-
-
-_steering("pause", "Pause experiments: trials write a checkpoint and free their slots.", _pause)
-_steering("activate", "Resume paused experiments.", Experiment.activate)
-_steering("cancel", "Stop experiments gracefully: trials may write a checkpoint.", Experiment.cancel)
-_steering("kill", "Kill experiments immediately.", Experiment.kill)
+for one in steering():
+    experiment.add_command(one)
 
 
 @experiment.command()

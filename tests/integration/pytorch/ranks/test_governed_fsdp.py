@@ -12,7 +12,19 @@ from typing import Any
 
 import pytest
 import torch
-from test_trainer_governed_ranks import APART, POLICY, SKEWED, STEPS, by_hand, losses_of, nearly, network, part, sgd
+from test_trainer_governed_ranks import (
+    APART,
+    POLICY,
+    SKEWED,
+    STEPS,
+    by_hand,
+    losses_of,
+    means_of_ranks,
+    nearly,
+    network,
+    part,
+    sgd,
+)
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
@@ -213,12 +225,8 @@ def test_gathered_in_bfloat16_a_split_model_is_near_and_nothing_leaks(ranks):
 
 
 def on_rank_train_naively(contexts: Any, groups: Any) -> Any:
-    weight = Governed._weight
-    Governed._weight = lambda self, rows: weight(self, rows) * 0 + 1.0 / len(rows)
-    try:
+    with means_of_ranks():
         return on_rank_train(contexts, groups)
-    finally:
-        Governed._weight = weight
 
 
 def test_t4_the_mean_of_the_ranks_means_is_not_it_for_a_split_model(ranks):

@@ -5,6 +5,8 @@ Functions named `on_rank_…` run in both processes; tensors come back as lists.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -141,15 +143,22 @@ def test_t4_the_mean_of_the_ranks_means_is_not_it(ranks):
     assert nearly(found, by_hand(SKEWED)) > 1e-3
 
 
-def on_rank_train_naively(make_context: Any, groups: Any) -> Any:
+@contextlib.contextmanager
+def means_of_ranks() -> Iterator[None]:
+    """Weigh each rank's samples by their own number alone."""
     from detlab.pytorch.governance.governed import Governed
 
     weight = Governed._weight
     Governed._weight = lambda self, rows: weight(self, rows) * 0 + 1.0 / len(rows)
     try:
-        return on_rank_train(make_context, groups)
+        yield
     finally:
         Governed._weight = weight
+
+
+def on_rank_train_naively(make_context: Any, groups: Any) -> Any:
+    with means_of_ranks():
+        return on_rank_train(make_context, groups)
 
 
 def test_t4_each_parameter_may_be_divided_by_the_factors_of_its_samples(ranks):

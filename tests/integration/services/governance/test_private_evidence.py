@@ -11,6 +11,7 @@ from services_scripted import ALICE
 from detlab.errors import CheckpointError, DetlabError
 from detlab.schemas.wire.governance.capabilities import ENFORCED
 from detlab_hub.services.governance.reading import EvidenceReading, summary_of
+from testbed.privacy import SPENT
 
 POLICY: dict[str, Any] = {
     "version": 1,
@@ -18,15 +19,6 @@ POLICY: dict[str, Any] = {
     "rules": [{"source": "*", "layers": ".*", "scale": 1.0}],
     "level": "dp",
     "dp": {"max_grad_norm": 1.0, "target_epsilon": 8.0, "delta": 1e-5},
-}
-SPENT: dict[str, Any] = {
-    "epsilon": 3.5,
-    "delta": 1e-5,
-    "target_epsilon": 8.0,
-    "max_grad_norm": 1.0,
-    "noise_multiplier": 0.8,
-    "sample_rate": 0.01,
-    "steps": 5,
 }
 
 
